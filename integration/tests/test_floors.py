@@ -30,8 +30,8 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("__init__", "__main__"),
   ),
   "tiny-uop": (
-    ("ops", "context", "locks", "origins", "records"),
-    ("dtype", "graph", "lazy", "operators"),
+    ("ops", "context", "locks", "records"),
+    ("dtype", "graph", "lazy", "operators", "origins"),
     ("args", "truncate", "node"),
     ("evaluate", "kernel", "text.formula", "text.print"),
     ("bounds", "pattern"),
@@ -63,6 +63,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
   ),
   "tiny-tensor": (
     ("shapes", "naming", "capturing", "pytree", "variable", "live", "pytorch_names", "io.download"),
+    ("origins",),
     ("base", "placement"),
     ("host", "host_constants", "strides"),
     ("autograd", "sequence"),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from collections import Counter
 from pathlib import Path
 
 import tiny_runtime
-from tiny_tensor import Context, GlobalCounters, Tensor, TinyJit
+from tiny_runtime import Profile, Record
+from tiny_sched import schedule_cache_clear, schedule_cache_info
+from tiny_tensor import Context, GlobalCounters, Tensor, TinyJit, nn
+from tiny_uop.origins import MARK, Origin, recording
 
 
 def test_a_replay_has_the_name_of_its_function() -> None:
@@ -44,6 +49,147 @@ def test_a_product_and_where_it_comes_from() -> None:
   assert launch.ops >= 2 * 16**3 and launch.nbytes == 2 * 16 * 16 * 4 + 4
   written = [record for record in p.records if record.kind == "write"]
   assert [(record.device, record.nbytes) for record in written] == [("CPU", 16 * 16 * 4)] * 2
+
+
+# *** where kernels come from ***
+
+
+class Block:
+  """A plain class, as models may be."""
+
+  def __init__(self, n: int) -> None:
+    self.first, self.second = nn.Linear(n, n), nn.Linear(n, n)
+
+  def __call__(self, x: Tensor) -> Tensor:
+    y = self.first(x).contiguous()  # line: first
+    y = y.sigmoid().contiguous()  # line: sigmoid
+    return self.second(y) + x  # line: second
+
+
+class Head(nn.Module):
+  """A Module with `forward`."""
+
+  def __init__(self, n: int) -> None:
+    self.norm, self.out = nn.BatchNorm(n), nn.Linear(n, 3)
+
+  def forward(self, x: Tensor) -> Tensor:
+    return self.out(self.norm(x).contiguous())  # line: out
+
+
+class Model:
+  """Layers in attributes and lists."""
+
+  def __init__(self) -> None:
+    self.blocks = nn.Sequential(Block(8), Block(8))
+    self.heads = {"only": Head(8)}
+
+  def __call__(self, x: Tensor) -> Tensor:
+    scores: Tensor = self.heads["only"](self.blocks(x))  # line: heads
+    return scores
+
+
+LINES = {line.partition("  # line: ")[2]: n for n, line in enumerate(Path(__file__).read_text("utf-8").splitlines(), 1)}
+
+
+def named(origins: tuple[Origin, ...]) -> list[tuple[str, str, str]]:
+  """(mark of the line, module, phase) of each origin, all of which are in this file."""
+  marks = {n: mark for mark, n in LINES.items()}
+  assert all(origin.file == __file__ for origin in origins)
+  return [(marks.get(origin.line, str(origin.line)), origin.module, origin.phase) for origin in origins]
+
+
+def launched(p: Profile) -> list[Record]:
+  return [record for record in p.records if record.kind in ("kernel", "graph kernel")]
+
+
+def trained() -> tuple[Model, nn.optim.SGD, Tensor]:
+  model = Model()
+  opt = nn.optim.SGD(nn.state.get_parameters(model), lr=0.1, momentum=0.9)
+  x = Tensor.rand(16, 8).realize()
+  x.realize(*nn.state.get_parameters(model), *nn.state.get_parameters(opt))
+  return model, opt, x
+
+
+def test_lines_modules_and_phases_of_a_step() -> None:
+  with Context(DEVICE="CPU"), Tensor.train():
+    model, opt, x = trained()
+    for _ in range(2):  # the second time schedules are in the cache
+      with tiny_runtime.profile() as p:
+        opt.zero_grad()
+        loss = (model(x) ** 2).mean()  # line: loss
+        loss.backward()
+        opt.step()  # line: step
+        loss.realize()
+      dominant = {named(record.origins)[0] for record in launched(p)}
+      everything = {origin for record in launched(p) for origin in named(record.origins)}
+      assert all(record.origins for record in launched(p))
+      layers = [(line, f"model.blocks.{n}.{line}") for n in range(2) for line in ("first", "second")]
+      layers += [("out", "model.heads.only.out")]
+      for line, module in layers:
+        assert (line, module, "forward") in dominant and (line, module, "backward") in dominant
+      assert {("sigmoid", f"model.blocks.{n}", "forward") for n in range(2)} <= dominant
+      assert {("sigmoid", f"model.blocks.{n}", "backward") for n in range(2)} <= everything
+      assert ("out", "model.heads.only.norm", "forward") in dominant
+      assert ("step", "", "optimiser") in dominant and ("loss", "", "forward") in everything
+      assert {origin[2] for origin in everything} == {"forward", "backward", "optimiser"}
+
+
+def test_a_hit_of_the_schedule_cache_names_the_lines_of_its_caller() -> None:
+  def here(x: Tensor) -> Tensor:
+    return (x + 1).relu()  # line: here
+
+  def there(x: Tensor) -> Tensor:
+    return (x + 1).relu()  # line: there
+
+  with Context(DEVICE="CPU"):
+    x, y = Tensor.rand(16).realize(), Tensor.rand(16).realize()
+    schedule_cache_clear()
+    here(x).realize()  # nobody asks: what is kept does not know what its calls compute
+    with tiny_runtime.profile() as p:
+      here(x).realize()
+    hits = schedule_cache_info().hits
+    with tiny_runtime.profile() as q:
+      there(y).realize()
+    assert schedule_cache_info().hits == hits + 1
+  assert [named(record.origins) for record in launched(p) + launched(q)] == [
+    [("here", "", "forward")], [("there", "", "forward")]
+  ]  # fmt: skip
+
+
+def test_a_fused_kernel_lists_all_of_its_lines_by_their_work() -> None:
+  with Context(DEVICE="CPU"), tiny_runtime.profile() as p:
+    a, b = Tensor.rand(8, 32).realize(), Tensor.rand(32, 8).realize()
+    y = a @ b  # line: product
+    y = y + 1  # line: plus
+    y.exp().realize()  # line: exp
+  product, *others = named(launched(p)[-1].origins)
+  assert product == ("product", "", "forward")
+  assert set(others) == {("plus", "", "forward"), ("exp", "", "forward")}
+
+
+def test_marks_change_no_node_and_are_made_for_profiles_only() -> None:
+  with Context(DEVICE="CPU"):
+    x = Tensor.rand(4).realize()
+    assert recording.wanted == 0
+    y = x * 3
+    assert MARK not in y.uop.__dict__
+    key = y.uop.key
+    with tiny_runtime.profile():
+      z = x * 3
+      assert z.uop is y.uop and z.uop.key == key and MARK in z.uop.__dict__
+    with Context(DEBUG=2):
+      assert recording.wanted == 1
+    assert recording.wanted == 0
+
+
+def test_variables_that_the_program_deletes_are_gone() -> None:
+  model = Model()
+  gone = weakref.ref(model)
+  with Context(DEVICE="CPU"), tiny_runtime.profile():
+    model(Tensor.rand(2, 8)).realize()
+    del model
+    gc.collect()
+    assert gone() is None
 
 
 PROGRAM = """

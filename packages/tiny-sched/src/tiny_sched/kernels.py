@@ -22,6 +22,8 @@ class Kernel:
   regions: tuple[BufferRegion, ...]
   variables: tuple[UOp, ...]
   device: str
+  nodes: tuple[UOp, ...] = ()
+  """Of the graph, those that it computes."""
 
 
 def copy_body(target: BufferRegion, source: BufferRegion) -> UOp:
@@ -33,12 +35,12 @@ def kernel_of(item: ScheduleItem) -> Kernel:
   """The CALL to be of an item whose regions are final."""
   regions = tuple([replace(p, version=None) for p in item.regions])
   if item.body is None:
-    return Kernel(copy_body(regions[0], regions[1]), regions, (), item.device)
+    return Kernel(copy_body(regions[0], regions[1]), regions, (), item.device, item.nodes)
   if item.given:
-    return Kernel(item.body, regions, item.body.variables, item.device)
+    return Kernel(item.body, regions, item.body.variables, item.device, item.nodes)
   first: dict[BufferRegion, int] = {}
   body, used, variables = _final(item.body, tuple([first.setdefault(p, i) for i, p in enumerate(regions)]))
-  return Kernel(body, tuple([regions[i] for i in used]), variables, item.device)
+  return Kernel(body, tuple([regions[i] for i in used]), variables, item.device, item.nodes)
 
 
 @memoised

@@ -253,7 +253,9 @@ def _both(
     return None
   body = group.end(*host.loops) if host.loops else group
   ranges = [u.arg[0] for u in nodes if u.op is Ops.RANGE]
-  item = replace(host.item, regions=regions, body=body, slots={}, next_range=max(ranges, default=-1) + 1)
+  nodes_of_both = tuple(dict.fromkeys((*host.item.nodes, *guest.item.nodes)))
+  next_range = max(ranges, default=-1) + 1
+  item = replace(host.item, regions=regions, body=body, slots={}, next_range=next_range, nodes=nodes_of_both)
   used = frozenset([regions[u.src[0].src[0].arg] for u in nodes if u.op is Ops.LOAD])
   reduces = tuple([u for u in nodes if u.op is Ops.REDUCE])
   return Task(item, effects, host.loops, host.written | guest.written, used, reduces, host.loads | loads)

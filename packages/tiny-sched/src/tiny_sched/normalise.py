@@ -34,9 +34,11 @@ class Given:
 
 @dataclass(frozen=True)
 class Structure(Given):
-  """`key`: equal for two graphs if and only if their normal forms are the same."""
+  """`key`: equal for two graphs if and only if their normal forms are the same. `nodes`: those that the key is
+  of, sources first, in the same order for all graphs with it."""
 
   key: tuple[object, ...]
+  nodes: list[UOp]
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,11 @@ def structure(sink: UOp) -> Structure:
   key: list[object] = []
   buffers: list[UOp] = []
   binds: dict[UOp, UOp] = {}
-  for u in value_nodes(sink, kernels=True):
+  nodes, custom = value_nodes(sink, kernels=True), False
+  for u in nodes:
     op = u.op
     if op is _CUSTOM_GRADIENT:
+      custom = True
       places[u] = places[u.src[0]]
     elif op in _LEAVES:
       places[u] = u
@@ -106,7 +110,9 @@ def structure(sink: UOp) -> Structure:
         buffers.append(u)
       key += (op, u.dtype, arg, u.tag, *[places[s] for s in u.src])
       places[u] = len(key)
-  return Structure(tuple(buffers), binds, tuple(key))
+  return Structure(
+    tuple(buffers), binds, tuple(key), [u for u in nodes if u.op is not _CUSTOM_GRADIENT] if custom else nodes
+  )
 
 
 def normalise(sink: UOp) -> Normal:

@@ -165,5 +165,6 @@ class _Order:
       sources = (region.base, *region.written_by)
       marker = UOp(Ops.AFTER, region.dtype, sources, tag=str(len(self.snapshots)))
       copy = self.snapshots[region] = BufferRegion(marker, 0, region.size, region.dtype)
-      self.items.append(ScheduleItem(len(self.items), marker, device, None, [copy, region], is_copy=True))
+      nodes = (marker, *region.written_by)
+      self.items.append(ScheduleItem(len(self.items), marker, device, None, [copy, region], is_copy=True, nodes=nodes))
     return self.snapshots[region]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tiny_sched.device_rules import DEVICE_RULES, PART_RULES, on_several_devices, roots_on_devices
 from tiny_sched.graph_rules import GRAPH_RULES
 from tiny_sched.index import clear_memos
@@ -10,7 +12,8 @@ from tiny_sched.memory_plan import plan_memory
 from tiny_sched.merge_kernels import merge_kernels
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import rangeify
-from tiny_uop import Ops, UOp, graph_rewrite, is_kernel, spec, value_nodes
+from tiny_sched.work import tracker
+from tiny_uop import Ops, PatternMatcher, UOp, graph_rewrite, is_kernel, spec, value_nodes
 from tiny_uop.passes import Pass
 
 
@@ -18,15 +21,24 @@ def per_device(sink: UOp) -> UOp:
   """Values on several devices become a graph on each, with copies between them, by the rules of `device_rules`."""
   if not on_several_devices(value_nodes(sink)):
     return sink
-  parts = graph_rewrite(sink, PART_RULES, gate=_is_no_kernel, name="parts of sharded values")
-  return roots_on_devices(graph_rewrite(parts, DEVICE_RULES, bottom_up=True, gate=_is_no_kernel, name="devices"))
+  parts = _rewritten(sink, PART_RULES, gate=_is_no_kernel, name="parts of sharded values")
+  return roots_on_devices(_rewritten(parts, DEVICE_RULES, bottom_up=True, gate=_is_no_kernel, name="devices"))
 
 
 def simplify_graph(sink: UOp) -> UOp:
   """Movement, constants and reductions of the tensor graph take a simple form, by the rules of `graph_rules`."""
   # given kernels are left alone: they are of another level
   gate = None if not any(map(is_kernel, sink.toposort)) else _is_no_kernel
-  return graph_rewrite(sink, GRAPH_RULES, gate=gate, name="tensor graph")
+  return _rewritten(sink, GRAPH_RULES, gate=gate, name="tensor graph")
+
+
+def _rewritten(sink: UOp, table: PatternMatcher, **options: Any) -> UOp:
+  """`graph_rewrite`, which the tracker sees."""
+  became: dict[UOp, UOp] | None = None if tracker.places is None else {}
+  new = graph_rewrite(sink, table, became=became, **options)
+  if became is not None:
+    tracker.rewritten(became, new)
+  return new
 
 
 def _is_no_kernel(u: UOp) -> bool:
@@ -44,6 +56,7 @@ def cut_into_kernels(sink: UOp) -> UOp:
   for kernel in kernels:
     if kernel.body.op is Ops.SINK:
       spec.check_stage(kernel.body, "kernel", "schedule")
+  tracker.scheduled([kernel.nodes for kernel in kernels])
   return calls_of(kernels)
 
 

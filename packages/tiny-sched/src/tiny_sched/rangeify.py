@@ -75,6 +75,7 @@ def rangeify(nodes: Sequence[UOp]) -> Context:
     for item in c.finished_at.get(u, ()):
       if not item.is_copy:
         finish_kernel(c, item)
+  note_nodes(c)
   order = {u: i for i, u in enumerate(c.nodes)}
   c.items.sort(key=lambda item: order[item.root if item.store is None else item.store])
   return c
@@ -380,6 +381,16 @@ def finish_kernel(c: Context, item: ScheduleItem) -> None:
   c.items.append(item.first)
   version = None if item.store is None else c.versions.after(item.store)
   item.regions.append(replace(region, version=version))
+
+
+def note_nodes(c: Context) -> None:
+  """Tells items what they compute."""
+  computed: dict[int, list[UOp]] = {}
+  for u, lowerings in c.lowerings.items():
+    for number in dict.fromkeys([key[0] for key in lowerings]):
+      computed.setdefault(number, []).append(u)
+  for number, item in enumerate(c.items):
+    item.nodes = tuple(computed.get(number, (item.root,)))
 
 
 def repeats(expand: UOp, index: Index) -> bool:

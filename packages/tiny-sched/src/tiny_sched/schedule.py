@@ -9,13 +9,15 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tiny_sched.device_rules import on_several_devices
-from tiny_sched.normalise import Given, is_arena, is_slot, normalise, slot_of, structure
+from tiny_sched.normalise import Given, Structure, is_arena, is_slot, normalise, slot_of, structure
 from tiny_sched.passes import PASSES
 from tiny_sched.versions import BufferVersions
+from tiny_sched.work import Schedule, tracker
 from tiny_uop import Ops, UOp, new_buffer_id, spec, value_nodes
 from tiny_uop.context import DEBUG, SPEC
 from tiny_uop.locks import shared_lock
 from tiny_uop.observe import span
+from tiny_uop.origins import recording
 from tiny_uop.passes import run_passes
 
 CACHE_SIZE = 512
@@ -29,7 +31,14 @@ class CacheInfo(NamedTuple):
   size: int
 
 
-_cache: OrderedDict[tuple[object, ...], UOp] = OrderedDict()
+class Template(NamedTuple):
+  """What the cache keeps: a schedule over slots and arenas, and what its calls compute, if somebody asked for it."""
+
+  linear: UOp
+  work: Schedule | None
+
+
+_cache: OrderedDict[tuple[object, ...], Template] = OrderedDict()
 _counts = {"hits": 0, "misses": 0}
 _lock = shared_lock()
 
@@ -56,9 +65,12 @@ def schedule(sink: UOp) -> UOp:
   """
   check_roots(sink)
   start = time.perf_counter()
+  wanted = recording.wanted > 0
   given = structure(sink)
   with _lock:
     template = _cache.get(given.key)
+    if template is not None and wanted and template.work is None:
+      template = None  # it was made when nobody asked what its calls compute
     _counts["hits" if template is not None else "misses"] += 1
     if template is not None:
       with suppress(KeyError):  # a signal handler, or a finaliser, may have filled the cache since
@@ -66,16 +78,18 @@ def schedule(sink: UOp) -> UOp:
   if hit := template is not None:
     found = template
   else:
-    found = build(normalise(sink).sink)
+    found = make(sink, given, wanted)
     with _lock:
       _cache[given.key] = found
       with suppress(KeyError):
         while len(_cache) > CACHE_SIZE:
           _cache.popitem(last=False)
-  linear = instantiate(found, given)
-  if DEBUG >= 1 and found.src:
+  linear = instantiate(found.linear, given)
+  if wanted and found.work is not None:
+    found.work.tell(linear.src, given.nodes)
+  if DEBUG >= 1 and linear.src:
     took = (time.perf_counter() - start) * 1e3
-    print(f"schedule {len(found.src):4d} calls in {took:8.2f} ms, cache {'hit' if hit else 'miss'}", file=sys.stderr)
+    print(f"schedule {len(linear.src):4d} calls in {took:8.2f} ms, cache {'hit' if hit else 'miss'}", file=sys.stderr)
   return linear
 
 
@@ -87,6 +101,19 @@ def check_roots(sink: UOp) -> None:
     if root.op not in (Ops.AFTER, Ops.STORE):
       wanted = "AFTER(buffer, STORE(buffer, value)) or a STORE"
       raise ValueError(f"root {root!r} of the graph has no buffer: expected {wanted}")
+
+
+def make(sink: UOp, given: Structure, wanted: bool) -> Template:
+  """The template for a graph."""
+  normal = normalise(sink).sink
+  if not wanted:
+    return Template(build(normal), None)
+  try:
+    tracker.begin(value_nodes(normal, kernels=True))
+    linear = build(normal)
+    return Template(linear, Schedule(given.nodes, tracker.calls))
+  finally:
+    tracker.end()
 
 
 def build(sink: UOp) -> UOp:

@@ -96,6 +96,8 @@ class ScheduleItem:
   """It accumulates in memory that `first` has filled, and so reads that memory as well."""
   first: ScheduleItem | None = None
   """The item that fills the memory of one that scatters."""
+  nodes: tuple[UOp, ...] = ()
+  """The nodes that are computed in it."""
 
   @property
   def stores(self) -> tuple[UOp | None, ...]:

@@ -10,8 +10,10 @@ from weakref import ref
 
 from tiny_runtime import Device
 from tiny_tensor.live import changed, enter
+from tiny_tensor.origins import here, mark
 from tiny_tensor.shapes import Shape, broadcast_shape, upper
 from tiny_uop import Devices, DType, Ops, UOp, dtypes, prod, same_shape, sint
+from tiny_uop.origins import recording
 
 if TYPE_CHECKING:
   import numpy
@@ -175,6 +177,8 @@ class TensorBase:
     _set_grad(self, None)
     _set_contents(self, object())
     enter(self)
+    if recording.wanted and here.mark is None:
+      mark(uop)
     return self
 
   def __setattr__(self, name: str, value: object) -> None:
@@ -186,6 +190,8 @@ class TensorBase:
     """What every new tensor starts with: contents of its own, and a place among the live tensors."""
     self._contents = object()
     enter(self)
+    if recording.wanted:
+      mark(self.uop)
 
   def _derive(self, uop: UOp, *parents: TensorBase) -> Self:
     """The tensor for `uop`, computed from `self` and `parents`, whose need for gradients it inherits."""

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -53,3 +53,15 @@ def refilled(tree: Any, values: Iterable[Any]) -> Any:
   """The same containers with these values in place of the leaves, in their order."""
   rest = iter(values)
   return rebuild(tree, lambda _: next(rest))
+
+
+def children_of(obj: object) -> Iterator[tuple[str, object]]:
+  """The named parts of a container or of any object with attributes."""
+  if isinstance(obj, Mapping):
+    yield from ((str(name), value) for name, value in obj.items())
+  elif isinstance(obj, tuple) and hasattr(obj, "_asdict"):
+    yield from obj._asdict().items()
+  elif isinstance(obj, (list, tuple)):
+    yield from ((str(i), value) for i, value in enumerate(obj))
+  elif not isinstance(obj, type):
+    yield from getattr(obj, "__dict__", {}).items()

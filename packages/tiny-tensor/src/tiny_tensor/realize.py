@@ -21,6 +21,7 @@ from tiny_tensor.live import nodes_above, tensors_at
 from tiny_tensor.shapes import Shape, upper
 from tiny_uop import Devices, DType, GroupOp, Ops, UOp, dtypes, prod, value_nodes
 from tiny_uop.locks import undivided
+from tiny_uop.origins import keep_mark
 from tiny_uop.sharding import is_local
 
 AFTER, CONTIGUOUS = Ops.AFTER, Ops.CONTIGUOUS
@@ -179,8 +180,11 @@ class Plan:
         new = changed.get(u.src[0], u)
       else:
         new = u if changed.keys().isdisjoint(u.src) else u.with_src(tuple([changed.get(s, s) for s in u.src]))
+        if new is not u:
+          keep_mark(u, new)
       if u in kept and 0 not in u.shape:
         buffer, self.finished[u] = buffer_for(u)
+        keep_mark(u, buffer)
         value = new.src[0] if u.op is CONTIGUOUS else new
         new = shaped(self.stored(buffer, self.finished[u], value), u.shape)
       elif u.op is AFTER and writes_all(new):
@@ -282,7 +286,8 @@ class Substitution:
     if root not in done:
       for u in root.walk(lambda n: n not in done):
         if u not in done:
-          done[u] = u.with_src(tuple([done[s] for s in u.src]))
+          new = done[u] = u.with_src(tuple([done[s] for s in u.src]))
+          keep_mark(u, new)
     return done[root]
 
 

@@ -8,6 +8,7 @@ since compile and launch work moves between threads and has to see what the user
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import ClassVar, Generic, TypeVar, overload
 
@@ -107,6 +108,10 @@ class EnvironmentVariable:
     return self.get() != ""
 
 
+settings_changed: list[Callable[[], None]] = []
+"""Called when a `Context` has set settings, or restored them."""
+
+
 class Context(ContextDecorator):
   """`with Context(DEBUG=2, NOOPT=1):` sets the named settings in the block and restores them after it.
 
@@ -127,11 +132,15 @@ class Context(ContextDecorator):
     self._saved.append({name: ContextVar.registry[name].value for name in self._settings})
     for name, value in self._settings.items():
       ContextVar.registry[name].value = value
+    for told in settings_changed:
+      told()
     return self
 
   def __exit__(self, *_: object) -> None:
     for name, value in self._saved.pop().items():
       ContextVar.registry[name].value = value
+    for told in settings_changed:
+      told()
 
 
 DEVICE = ContextVar("DEVICE", "", "the default device (`CPU`, `AMD`, `CPU:1`); empty: the first usable one")

@@ -191,17 +191,22 @@ def graph_rewrite(
   bottom_up: bool = False,
   gate: Callable[[UOp], bool] | None = None,
   name: str = "",
+  became: dict[UOp, UOp] | None = None,
 ) -> UOp:
   """Rewrite every node of a graph until no rule of `table` applies.
 
   Top-down, the default, tries a node before its sources, and again when a source has changed. Bottom-up tries it after
   its sources. Nodes for which `gate` is false are left as they are, with all that is below them. `ctx` is handed to
-  replacements that take a `ctx`. Raises RewriteLoop, which names the rules, when the rules lead back to a node.
+  replacements that take a `ctx`. `became` is told what each node has become. Raises RewriteLoop, which names the rules,
+  when the rules lead back to a node.
   """
 
   def run(table: PatternMatcher) -> UOp:
     rewriter = _Rewriter(table, ctx, gate, name)
-    return rewriter.bottom_up(root) if bottom_up else rewriter.top_down(root)
+    result = rewriter.bottom_up(root) if bottom_up else rewriter.top_down(root)
+    if became is not None:
+      became.update(rewriter.done)
+    return result
 
   return _watched(root, table, name, run)
 

@@ -20,6 +20,7 @@ from tiny_runtime.units import short
 from tiny_uop import Ops, UOp
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
 from tiny_uop.locks import shared_lock, undivided
+from tiny_uop.origins import Origin, origins_of
 
 
 class Loaded:
@@ -75,10 +76,12 @@ def new_kernels(calls: Iterable[UOp]) -> list[UOp]:
 class KernelLaunch:
   """A kernel with its buffers and the values of its variables."""
 
-  __slots__ = ("buffers", "integers", "loaded", "sizes", "uses")
+  __slots__ = ("buffers", "integers", "loaded", "origins", "sizes", "uses")
 
-  def __init__(self, loaded: Loaded, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
-    self.loaded = loaded
+  def __init__(
+    self, loaded: Loaded, buffers: Sequence[Buffer], values: Mapping[str, int], origins: tuple[Origin, ...] = ()
+  ) -> None:
+    self.loaded, self.origins = loaded, origins
     self.buffers = list(buffers)
     """In the order of the CALL's arguments."""
     # a parameter that is neither read nor written was optimised away; it still needs memory to point to
@@ -142,7 +145,7 @@ class KernelLaunch:
         loaded.name, loaded.program, memory, self.integers, global_size, local_size, wait or debug >= 2 or start > 0
       )  # fmt: skip
     if start:
-      end(start, "kernel", loaded.name, loaded.opened.name, seconds, ops, nbytes, 1)
+      end(start, "kernel", loaded.name, loaded.opened.name, seconds, ops, nbytes, 1, self.origins)
     if count:
       GlobalCounters.count(1, ops, nbytes, seconds or 0.0)
     if debug >= 2:
@@ -153,11 +156,11 @@ class KernelLaunch:
 class CopyLaunch:
   """A copy of one buffer's contents into another, on any two devices: directly, where one reaches the other."""
 
-  __slots__ = ("buffers",)
+  __slots__ = ("buffers", "origins")
   variables: tuple[str, ...] = ()
 
-  def __init__(self, target: Buffer, source: Buffer) -> None:
-    self.buffers = [target, source]
+  def __init__(self, target: Buffer, source: Buffer, origins: tuple[Origin, ...] = ()) -> None:
+    self.buffers, self.origins = [target, source], origins
     if target.nbytes != source.nbytes:
       raise ValueError(
         f"cannot copy {source!r} ({source.nbytes} bytes) to {target!r} ({target.nbytes} bytes): the sizes differ"
@@ -212,7 +215,8 @@ class CopyLaunch:
       seconds = time.perf_counter() - start if timed else 0.0
     way = self.way(direct)
     if profiled:
-      end(profiled, "copy", f"copy from {source.device}{way}", target.opened.name, seconds, 0, 2 * nbytes)
+      name = f"copy from {source.device}{way}"
+      end(profiled, "copy", name, target.opened.name, seconds, 0, 2 * nbytes, origins=self.origins)
     if count:
       GlobalCounters.count(1, 0, 2 * nbytes, seconds)
       if way:
@@ -242,7 +246,7 @@ def prepare(call: UOp) -> Launch:
   if body.op is Ops.COPY:
     if len(buffers) != 2:
       raise ValueError(f"a copy takes a target and a source, got {len(buffers)} buffers")
-    return CopyLaunch(*buffers)
+    return CopyLaunch(buffers[0], buffers[1], origins_of(call))
   if body.op is not Ops.SINK:
     raise TypeError(f"the body of a CALL is a kernel SINK or a COPY, got {body!r}")
   name = kernel_name(body)
@@ -252,7 +256,7 @@ def prepare(call: UOp) -> Launch:
     raise ValueError(
       f"kernel {name} has buffers on {buffers[0].device} and {others[0].device}; copy them to one device first"
     )
-  launch = KernelLaunch(load_kernel(body, buffers[0].opened), buffers, values)
+  launch = KernelLaunch(load_kernel(body, buffers[0].opened), buffers, values, origins_of(call))
   check_sizes(name, launch)
   return launch
 

@@ -18,9 +18,11 @@ from time import perf_counter_ns
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.profiling.record import Kind, Record
 from tiny_runtime.settings import PROFILE, PROFILE_FILE
-from tiny_uop.context import VIZ
+from tiny_uop.context import DEBUG, VIZ, settings_changed
 from tiny_uop.locks import in_child, shared_lock
 from tiny_uop.observe import also_save
+from tiny_uop.origins import Origin
+from tiny_uop.origins import recording as marks
 
 
 class Profile:
@@ -120,13 +122,13 @@ def begin() -> int:
 
 def end(
   start: int, kind: Kind, name: str, device: str, seconds: float | None = None, ops: int = 0, nbytes: int = 0,
-  kernels: int = 0,
+  kernels: int = 0, origins: tuple[Origin, ...] = (),
 ) -> None:  # fmt: skip
   """Record what began at `start`. `seconds` are the device's."""
   now = perf_counter_ns()
   busy = now - start if seconds is None else min(round(seconds * 1e9), now - start)
   held = GlobalCounters.mem_used
-  made = Record(kind, name, device, threading.get_native_id(), start, now, busy, ops, nbytes, kernels, held)
+  made = Record(kind, name, device, threading.get_native_id(), start, now, busy, ops, nbytes, kernels, held, origins)
   thread = threading.current_thread().name
   for each in _open:
     each.add(made, thread)
@@ -146,7 +148,8 @@ def profile() -> Iterator[Profile]:
   with _lock:
     _open += (made,)
   try:
-    yield made
+    with marks.on():
+      yield made
   finally:
     made.ended = perf_counter_ns()
     with _lock:
@@ -202,5 +205,21 @@ def _begin_anew() -> None:
     each.__init__()  # type: ignore[misc]  # the object that the block knows
 
 
+class _Settings:
+  """Marks of origins are made while the settings ask for what shows them."""
+
+  wanted = False
+
+  @classmethod
+  def changed(cls) -> None:
+    """Called when they have."""
+    now = PROFILE.value > 0 or DEBUG.value >= 2 or VIZ.value != 0
+    if now is not cls.wanted:
+      cls.wanted = now
+      marks.change(1 if now else -1)
+
+
+settings_changed.append(_Settings.changed)
+_Settings.changed()
 if PROFILE.value or VIZ.value:
   process_profile()  # the time until the first record is a part of the program's

@@ -8,6 +8,7 @@ from tiny_tensor.autograd.custom_gradient import derivative_of, inputs_of, is_ze
 from tiny_tensor.autograd.rules import FORMULAS
 from tiny_tensor.base import const_uop
 from tiny_uop import Ops, UOp, dtypes
+from tiny_uop.origins import MARK, Mark, recording
 
 CUSTOM, SINK = Ops.CUSTOM_GRADIENT, Ops.SINK
 
@@ -46,10 +47,11 @@ def pullback(seeds: Iterable[tuple[UOp, UOp]], targets: Sequence[UOp]) -> dict[U
   # of the results of functions with a derivative of their own, by their bundle: one of them, and all gradients so far
   together: dict[UOp, dict[int, tuple[UOp, dict[int, UOp]]]] = {}
   order = [u for u in top.walk(lambda n: n in flowing) if u in flowing]
+  marks = backward_marks(order) if recording.wanted else {}
   for node in reversed(order):
     if node.op is SINK:
       for one, made in together.pop(node, {}).values():
-        _add(grads, inputs_of(one), _own(one, made, flowing), flowing)
+        _add(grads, inputs_of(one), _own(one, made, flowing), flowing, marks.get(one))
       continue
     if node not in grads or (node in wanted and not any(s in flowing for s in node.src)):
       continue
@@ -60,9 +62,26 @@ def pullback(seeds: Iterable[tuple[UOp, UOp]], targets: Sequence[UOp]) -> dict[U
     elif node.op is CUSTOM:
       together.setdefault(node.src[1], {}).setdefault(node.arg.number, (node, {}))[1][node.arg.output] = g
     elif (formula := FORMULAS.get(node.op)) is not None:
-      _add(grads, node.src, formula(g, node), flowing)
+      _add(grads, node.src, formula(g, node), flowing, marks.get(node))
     # else a target of an operation in WITHOUT_GRADIENT, whose sources are reached otherwise
   return {t: zeros(t) if (g := grads[t]) is None else g for t in wanted if t in grads}
+
+
+def backward_marks(order: Sequence[UOp]) -> dict[UOp, Mark | None]:
+  """Of each node, sources before users, the mark of its gradient: its own, or that of what it was made for."""
+  found: dict[UOp, Mark | None] = {}
+  made: dict[Mark, Mark] = {}
+  for node in reversed(order):
+    own = node.__dict__.get(MARK)
+    if own is None:
+      mark = found.setdefault(node, None)
+    else:
+      if (mark := made.get(own)) is None:
+        mark = made[own] = own.of("backward")
+      found[node] = mark
+    for s in node.src:
+      found.setdefault(s, mark)
+  return found
 
 
 def zeros(target: UOp) -> UOp:
@@ -71,15 +90,20 @@ def zeros(target: UOp) -> UOp:
 
 
 def _add(
-  grads: dict[UOp, UOp | None], sources: Sequence[UOp], contributions: Sequence[UOp | None], flowing: set[UOp]
-) -> None:
+  grads: dict[UOp, UOp | None], sources: Sequence[UOp], contributions: Sequence[UOp | None], flowing: set[UOp],
+  mark: Mark | None,
+) -> None:  # fmt: skip
   for s, contribution in zip(sources, contributions, strict=False):
     if contribution is None or s not in flowing:
       continue
     if is_zero(contribution):
       grads.setdefault(s, None)
     else:
-      grads[s] = contribution if (before := grads.get(s)) is None else before + contribution
+      total = grads[s] = contribution if (before := grads.get(s)) is None else before + contribution
+      if mark is not None:
+        contribution.__dict__.setdefault(MARK, mark)
+        if before is not None:
+          total.__dict__.setdefault(MARK, mark)
 
 
 def _own(node: UOp, gs: Mapping[int, UOp], flowing: set[UOp]) -> Sequence[UOp | None]:

@@ -13,6 +13,7 @@ from tiny_tensor.jit.trace import trace
 from tiny_tensor.pytree import rebuild
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops
+from tiny_uop.origins import recording as marks
 
 if TYPE_CHECKING:
   from tiny_tensor.jit.guards import RunGuard
@@ -36,7 +37,7 @@ class Run(Generic[R]):
     self.held = graphs.holders()
     self.gradients_before = [(t, t.grad) for t in _tensors(inputs)]
     had = {id(t) for t in graphs.all_tensors() if t.grad is not None}
-    with capturing.recording(refuse_reads=bool(guards)) as recorded, capture() as self.schedules:
+    with capturing.recording(refuse_reads=bool(guards)) as recorded, capture() as self.schedules, marks.on():
       self.result = fxn(*inputs.args, **inputs.kwargs)
       self._finish()
     self.refused, self.draws, self.differentiated = recorded.refused, recorded.draws, recorded.differentiated

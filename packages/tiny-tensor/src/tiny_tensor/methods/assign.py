@@ -18,6 +18,7 @@ from tiny_tensor.capturing import note_write
 from tiny_tensor.live import tensors_above
 from tiny_tensor.methods.indexing import Gather, from_front, gathers_of
 from tiny_tensor.naming import by_name
+from tiny_tensor.origins import mark
 from tiny_tensor.realize import (
   HOLDERS,
   buffer_for,
@@ -31,6 +32,7 @@ from tiny_tensor.realize import (
 from tiny_tensor.shapes import broadcast_shape
 from tiny_tensor.strides import bytes_of, every_so_many
 from tiny_uop import DType, Ops, UOp, dtypes, prod, same_shape
+from tiny_uop.origins import recording
 
 SHARING = HOLDERS | ALIASES | {Ops.MULTI}
 WRITABLE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
@@ -121,6 +123,8 @@ def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
   Through a view that moves elements between devices all of the storage is written, with the old contents elsewhere.
   """
   view = attached(view)
+  if recording.wanted:
+    mark(value)
   if only_stored(view):
     write_file(target, view, value)
   elif (base := writable_storage(view)) is not None:

@@ -11,6 +11,7 @@ from tiny_tensor.autograd.reverse import gradients
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, is_const, to_dtype
 from tiny_tensor.capturing import record_backward
 from tiny_tensor.live import tensors_at
+from tiny_tensor.origins import phase
 from tiny_tensor.realize import buffer_under, is_realized, storage
 from tiny_uop import dtypes, same_shape
 
@@ -64,6 +65,7 @@ class GradientMixin(TensorBase):
       raise RuntimeError(f"gradient has shape {gradient.shape}, expected {self.shape}")
     return gradient._as_dtype(self.dtype)
 
+  @phase("backward")
   def gradient(self, *targets: Self, gradient: Self | None = None, materialize_grads: bool = False) -> list[Self]:
     """d(self)/d(target) for each target, times `gradient` (default 1 for one element); can be differentiated again.
 
@@ -90,6 +92,7 @@ class GradientMixin(TensorBase):
       out.append(none if uop is None else self._wrap(uop, None, self._history))
     return out
 
+  @phase("backward")
   def backward(self, gradient: Self | None = None) -> Self:
     """Add the gradient of this tensor to `.grad` of every live tensor with requires_grad=True that it depends on.
 

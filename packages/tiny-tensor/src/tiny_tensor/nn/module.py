@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partialmethod
 from typing import Any, Self
 
+from tiny_tensor.origins import here, layer, marked
+from tiny_tensor.pytree import children_of
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
@@ -16,8 +18,16 @@ class Module:
   a buffer, as running statistics are; the other floats are parameters. There are no hooks.
   """
 
+  def __init_subclass__(cls, **kwargs: Any) -> None:
+    super().__init_subclass__(**kwargs)
+    if cls.__module__.startswith("tiny_tensor.") and "__call__" in vars(cls):
+      cls.__call__ = layer(cls.__call__)  # type: ignore[method-assign]
+
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
-    return self.forward(*args, **kwargs)
+    if here.mark is None:
+      return self.forward(*args, **kwargs)
+    with marked(None):  # a layer of ours calls it, and its lines say more
+      return self.forward(*args, **kwargs)
 
   def forward(self, *args: Any, **kwargs: Any) -> Any:
     """What calling the module computes."""
@@ -71,7 +81,7 @@ class Module:
 
   def named_children(self) -> Iterator[tuple[str, "Module"]]:
     """The modules in its attributes, and in lists and dicts there, by path."""
-    from tiny_tensor.nn.state import children_of, get_state_dict
+    from tiny_tensor.nn.state import get_state_dict
 
     for name, value in children_of(self):
       yield from get_state_dict(value, name, Module).items()  # type: ignore[misc]  # of the type that was asked for

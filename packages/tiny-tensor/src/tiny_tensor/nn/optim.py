@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from tiny_tensor.naming import known_as
+from tiny_tensor.origins import phase
 from tiny_tensor.placement import DeviceLike, canonical
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
@@ -112,6 +113,7 @@ class Optimizer:
     """Updates the parameters and realises them, the state and the buffers together."""
     _realize(self.schedule_step())
 
+  @phase("optimiser")
   def schedule_step(self) -> list[Tensor]:
     """Assigns without realising: all tensors that must be realised for the step to happen."""
     _check_training()

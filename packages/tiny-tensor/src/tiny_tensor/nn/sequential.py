@@ -1,6 +1,7 @@
 """Layers that put other layers together, or that have no weights."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tiny_tensor.nn.module import Module
 from tiny_tensor.tensor import Tensor
@@ -15,10 +16,15 @@ class Sequential(Module, list[Callable[[Tensor], Tensor]]):
   def __init__(self, *layers: Callable[[Tensor], Tensor]) -> None:
     super().__init__(layers)
 
-  def __call__(self, x: Tensor) -> Tensor:
+  def forward(self, x: Tensor) -> Tensor:
+    """What calling it computes."""
     for layer in self:
       x = layer(x)
     return x
+
+  if TYPE_CHECKING:
+
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 
 class Dropout(Module):

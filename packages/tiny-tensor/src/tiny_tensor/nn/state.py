@@ -1,6 +1,6 @@
 """The tensors of a model by name, and the files they are kept in."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from tiny_tensor.io.archives import tar_extract, zip_extract
@@ -10,6 +10,7 @@ from tiny_tensor.io.gguf import gguf_blocks, gguf_load
 from tiny_tensor.io.npy import npy_load, npy_save, npz_load, npz_save
 from tiny_tensor.io.safetensors import safe_load, safe_load_metadata, safe_save
 from tiny_tensor.io.torch_file import torch_load
+from tiny_tensor.pytree import children_of
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
 
@@ -18,18 +19,6 @@ __all__ = [
   "load_state_dict", "npy_load", "npy_save", "npz_load", "npz_save", "safe_load", "safe_load_metadata", "safe_save",
   "tar_extract", "torch_load", "zip_extract",
 ]  # fmt: skip
-
-
-def children_of(obj: object) -> Iterator[tuple[str, object]]:
-  """The named parts of a container or of any object with attributes."""
-  if isinstance(obj, Mapping):
-    yield from ((str(name), value) for name, value in obj.items())
-  elif isinstance(obj, tuple) and hasattr(obj, "_asdict"):
-    yield from obj._asdict().items()
-  elif isinstance(obj, (list, tuple)):
-    yield from ((str(i), value) for i, value in enumerate(obj))
-  elif not isinstance(obj, type):
-    yield from getattr(obj, "__dict__", {}).items()
 
 
 def get_state_dict(obj: object, prefix: str = "", tensor_type: type = Tensor) -> dict[str, Tensor]:
