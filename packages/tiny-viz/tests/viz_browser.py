@@ -171,14 +171,21 @@ class Browser:
 
   def click_on(self, selector: str, words: str = "") -> None:
     """Click in the middle of the first element that matches, and has some words."""
-    find = (
-      f"[...document.querySelectorAll({json.dumps(selector)})].find((e) => e.innerText.includes({json.dumps(words)}))"
-    )
-    self.evaluate(f"{find}.scrollIntoView({{block: 'nearest'}})")
-    x, y, width, height = self.evaluate(
-      f"(({{x, y, width, height}}) => [x, y, width, height])({find}.getBoundingClientRect())"
-    )
+    x, y, width, height = self.box(selector, words)
     self.click(x + width / 2, y + height / 2)
+
+  def box(self, selector: str, words: str = "") -> list[float]:
+    """Where the first element is that matches, and has some words: x, y, width and height in pixels."""
+    all_of_them = f"[...document.querySelectorAll({json.dumps(selector)})]"
+    find = f"{all_of_them}.find((e) => e.innerText.includes({json.dumps(words)}))"
+    assert self.evaluate(f"Boolean({find})"), f"there is no {selector} with {words!r}: {self.text()[:300]}"
+    self.evaluate(f"{find}.scrollIntoView({{block: 'nearest'}})")
+    return list(self.evaluate(f"(({{x, y, width, height}}) => [x, y, width, height])({find}.getBoundingClientRect())"))
+
+  def rows(self, label: str) -> list[list[str]]:
+    """The cells of a table's rows."""
+    find = f"document.querySelectorAll('table[aria-label={json.dumps(label)}] tbody tr')"
+    return [list(row) for row in self.evaluate(f"[...{find}].map((row) => [...row.cells].map((c) => c.innerText))")]
 
   def type(self, words: str) -> None:
     """Write into what has the focus."""

@@ -71,7 +71,8 @@ const counters = (() => {
     const begin = Math.min(...found.waves.map((wave) => wave.start)), end = Math.max(...found.waves.map((wave) => wave.end));
     let from = begin, to = begin + (end - begin) * 1.01 + 1, scroll = 0, chosen = null, marked = null;
     const drawn = text.canvas("Waves. Arrows move, plus and minus zoom, n and p go from instruction to instruction.", draw);
-    drawn.holder.style.minHeight = "180px";
+    drawn.holder.style.flex = `0 1 ${AXIS + found.waves.length * ROW + 6}px`;
+    drawn.holder.style.minHeight = "70px";
     const width = () => Math.max(1, drawn.holder.clientWidth - GUTTER);
     const x = (cycle) => GUTTER + ((cycle - from) / (to - from)) * width();
     function draw(context, wide, tall) {

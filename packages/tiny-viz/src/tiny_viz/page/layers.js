@@ -7,8 +7,8 @@ const layers = (() => {
     layer: (all, row) => {
       const origin = all.origin(row);
       if (!origin) return ["(nobody knows)", all.text("name", row)];
-      const path = origin[3] ? origin[3].split(".") : ["(no layer)"];
-      return [...path, text.place(origin) || all.text("name", row), all.text("name", row)];
+      const path = origin[3] ? origin[3].split(".") : ["(no layer)", text.place(origin)];
+      return [...path, all.text("name", row)];
     },
     line: (all, row) => {
       const origin = all.origin(row);
@@ -46,7 +46,7 @@ const layers = (() => {
       each.children = [...each.inside.values()].sort((a, b) => b.busy - a.busy);
       each.children.forEach(sort);
       // a path with one way on is one row: model.layer2
-      while (each !== root && each.children.length === 1 && each.children[0].children.length && way === "layer") {
+      while (each !== root && each.children.length === 1 && each.children[0].children.length && way === "layer" && each.name !== "(no layer)") {
         const [only] = each.children;
         each.name += `.${only.name}`;
         each.children = only.children;
