@@ -10,7 +10,7 @@ from codegen_kernels import Case, check, data, garbage, param
 from tiny_codegen import LLVMRenderer, build_program, cpu_target
 from tiny_codegen.opt.beam import before_opts
 from tiny_codegen.opt.vectors import choose_opts
-from tiny_uop import Context, KernelInfo, Ops, Opt, OptOps, UOp
+from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 WIDE = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
 
@@ -59,3 +59,28 @@ def test_lanes_over_blocks_that_are_read_whole() -> None:
   # every eighth element alone is not worth lanes
   single = UOp.sink(param(0, 512).index(i).store(parts[0]).end(i), arg=KernelInfo("single"))
   assert all(o.op is not OptOps.VECTOR for o in choose_opts(before_opts(single), WIDE.target))
+
+
+def test_vectors_before_and_in_a_loop_whose_size_is_read_from_memory(run_kernel: Any) -> None:
+  """The size comes after lanes whose numbers are compared. Addresses in the loop are simplified: it stays one loop."""
+  x = np.array([[3, 1, 4, 1], [5, 9, 2, 6]], np.float32)
+  out, source = UOp.param(0, dtypes.float32.ptr(40)), UOp.param(1, dtypes.float32.ptr(8))
+  row, lanes = UOp.range(2, 0), UOp.range(4, 4, AxisType.VECTOR)
+  place = row * 4 + lanes
+  first = out.index(place).store((place > row + 4).where(UOp.const(dtypes.float32, 1), source.index(place).load()))
+  first = first.end(row, lanes)
+  size = out.after(first).index(0).load().cast(dtypes.index).maximum(0).minimum(4)
+  steps, lanes, piece = (
+    UOp.range(size, 1, AxisType.ORDER),
+    UOp.range(4, 2, AxisType.VECTOR),
+    UOp.range(2, 3, AxisType.UPCAST),
+  )
+  so_far = out.after(first, steps)
+  value = so_far.index(steps * 8 + lanes).load() + source.index(piece * 4 + lanes).load()
+  body = so_far.index(steps * 8 + piece * 4 + lanes + 8).store(value).end(piece, lanes).end(steps)
+  want = np.zeros(40, np.float32)
+  want[:8] = [*x[0], 5, 9, 1, 1]
+  for step in range(3):
+    want[step * 8 + 8 : step * 8 + 16] = (want[step * 8 : step * 8 + 4] + x).ravel()
+  found = run_kernel(UOp.sink(body, arg=KernelInfo("sizes", ())), (np.zeros(40, np.float32), x.ravel()))
+  np.testing.assert_array_equal(found[0], want)

@@ -296,3 +296,17 @@ def test_sizes_in_shapes_are_canonical() -> None:
   assert all(form == forms[0] for form in forms)
   one = UOp.variable("one", 7, 7).bind(7)
   assert x.shrink(((0, one),)).shape == (7,) and x.shrink(((n, n + 5),)).shape == (5,)
+
+
+def test_a_loop_whose_size_is_read_from_memory_stays_the_same_loop() -> None:
+  """A kernel ends it elsewhere: simpler, what happened to the memory before it would make another loop of it."""
+  memory, place = UOp.param(0, dtypes.int32.ptr(8)), UOp.variable("place", 0, 7)
+  before = memory.index(place * 1 + 0).store(UOp.const(dtypes.int32, 2) + 1)
+  loop = UOp.range(memory.after(before).index(0).load().cast(dtypes.index), 0)
+  assert simplify(loop * 4 + place - place) is simplify(loop * 4)
+  assert loop in simplify(loop * 4 + 1 * place).ranges
+  # all of a kernel is simplified, its loops in all places
+  store = memory.after(before).index(loop + place * 1).store(UOp.const(dtypes.int32, 0))
+  kernel = simplify(UOp.sink(store.end(loop)))
+  (new,) = [u for u in kernel.toposort if u.op is Ops.RANGE]
+  assert new is not loop and not any(u.op is Ops.MUL for u in kernel.toposort)

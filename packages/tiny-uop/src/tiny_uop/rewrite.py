@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tiny_uop.context import SPEC
 from tiny_uop.observe.hub import active, observed, span
+from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher
 
 if TYPE_CHECKING:
@@ -26,8 +27,15 @@ class RewriteLoop(RuntimeError):
 class _Rewriter:
   """One run of a table over a graph. `done` maps every node met to its final form."""
 
-  def __init__(self, table: PatternMatcher, ctx: Any, gate: Callable[[UOp], bool] | None, name: str) -> None:
+  def __init__(
+    self, table: PatternMatcher, ctx: Any, gate: Callable[[UOp], bool] | None, name: str, history: bool = True
+  ) -> None:
     self.table, self.ctx, self.gate, self.name = table, ctx, gate, name
+    # with neither context nor gate a finished node is finished for good, and says so itself
+    self.mark = table.mark if ctx is None and gate is None else ""
+    if not history:
+      whole, self.mark = table.mark, f"{table.mark}_without_history"
+      self.gate = lambda node: node.op is not Ops.AFTER and whole not in node.__dict__
     self.done: dict[UOp, UOp] = {}
     self.active: dict[UOp, None] = {}
 
@@ -116,13 +124,13 @@ class _Rewriter:
 
   def over_finished(self, node: UOp) -> UOp:
     """`bottom_up` of a node whose sources mostly have their final forms: one look where no rule applies."""
-    mark = self.table.mark
+    mark = self.mark
     if mark in node.__dict__:
       return node
     for s in node.src:
       if mark not in s.__dict__:
         return self.bottom_up(node)
-    if self.table.rewrite(node) is None:
+    if (self.gate is not None and not self.gate(node)) or self.table.rewrite(node) is None:
       node.__dict__[mark] = True
       return node
     return self.bottom_up(node)
@@ -130,8 +138,7 @@ class _Rewriter:
   def bottom_up(self, root: UOp) -> UOp:
     """A node is tried after its sources; what a rule gives is processed in turn."""
     done, active, rewrite, ctx, gate = self.done, self.active, self.table.rewrite, self.ctx, self.gate
-    # with neither context nor gate a finished node is finished for good, and says so itself
-    mark = self.table.mark if ctx is None and gate is None else ""
+    mark = self.mark
     # entries: a node to start; (node,) when its sources are done; (node, form, result) when `result` is done
     stack: list[Any] = [root]
     pending = 0  # rewrites whose result is still being processed
@@ -141,8 +148,13 @@ class _Rewriter:
         node = entry
         if node in done:
           continue
-        if mark in node.__dict__ or (gate is not None and not gate(node)):
+        if mark in node.__dict__:
           done[node] = node
+          continue
+        if gate is not None and not gate(node):
+          done[node] = node
+          if mark:
+            node.__dict__[mark] = True
           continue
         if node in active:
           raise self.loop(node)
@@ -192,17 +204,19 @@ def graph_rewrite(
   gate: Callable[[UOp], bool] | None = None,
   name: str = "",
   became: dict[UOp, UOp] | None = None,
+  history: bool = True,
 ) -> UOp:
   """Rewrite every node of a graph until no rule of `table` applies.
 
   Top-down, the default, tries a node before its sources, and again when a source has changed. Bottom-up tries it after
   its sources. Nodes for which `gate` is false are left as they are, with all that is below them. `ctx` is handed to
-  replacements that take a `ctx`. `became` is told what each node has become. Raises RewriteLoop, which names the rules,
-  when the rules lead back to a node.
+  replacements that take a `ctx`. `became` is told what each node has become. Without `history` it is an expression that
+  is rewritten, bottom-up, and not what happened to memory before: AFTERs stay as they are. Raises RewriteLoop, which
+  names the rules, when the rules lead back to a node.
   """
 
   def run(table: PatternMatcher) -> UOp:
-    rewriter = _Rewriter(table, ctx, gate, name)
+    rewriter = _Rewriter(table, ctx, gate, name, history)
     result = rewriter.bottom_up(root) if bottom_up else rewriter.top_down(root)
     if became is not None:
       became.update(rewriter.done)
@@ -218,6 +232,7 @@ def substitute_rewritten(
   inside: Callable[[UOp], bool],
   change: Callable[[UOp], UOp],
   name: str = "",
+  history: bool = True,
 ) -> UOp:
   """What `graph_rewrite` makes, bottom-up, of a graph with values in the place of nodes: at once, so that what is only
   substituted is never built.
@@ -243,8 +258,10 @@ def substitute_rewritten(
     return done[root]
 
   if active():
-    return graph_rewrite(substituted(lambda node: node), table, bottom_up=True, name=name)
-  return _watched(root, table, name, lambda table: substituted(_Rewriter(table, None, None, name).over_finished))
+    return graph_rewrite(substituted(lambda node: node), table, bottom_up=True, name=name, history=history)
+  return _watched(
+    root, table, name, lambda table: substituted(_Rewriter(table, None, None, name, history).over_finished)
+  )
 
 
 def _watched(root: UOp, table: PatternMatcher, name: str, run: Callable[[PatternMatcher], UOp]) -> UOp:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tiny_tensor.base import TensorBase
 from tiny_tensor.linalg import functions as matrices
-from tiny_tensor.linalg import lu, reflections, rotations, solving
+from tiny_tensor.linalg import lu, reflections, solving, spectra
 from tiny_tensor.special import bessel, functions, incomplete_gamma, polynomials
 
 
@@ -74,12 +74,12 @@ class FunctionMixin(TensorBase):
   lu_solve = lu.lu_solve
   lu = lu.lu  # last: it hides the module
 
-  svd = rotations.svd
-  eigh = rotations.eigh
-  eigvalsh = rotations.eigvalsh
-  svd_lowrank = rotations.svd_lowrank
-  pca_lowrank = rotations.pca_lowrank
-  newton_schulz = rotations.newton_schulz
+  svd = spectra.svd
+  eigh = spectra.eigh
+  eigvalsh = spectra.eigvalsh
+  svd_lowrank = spectra.svd_lowrank
+  pca_lowrank = spectra.pca_lowrank
+  newton_schulz = spectra.newton_schulz
 
   inv = matrices.inv
   slogdet = solving.slogdet

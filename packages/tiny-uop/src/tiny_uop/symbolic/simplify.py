@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from tiny_uop.dtype import dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher
 from tiny_uop.rewrite import graph_rewrite, substitute_rewritten
@@ -40,12 +41,15 @@ _DONE = frozenset({Ops.CONST, Ops.VARIABLE, Ops.DEVICE, Ops.BUFFER, Ops.PARAM})
 
 def simplify(u: UOp) -> UOp:
   """The graph with integer algebra, divisions, comparisons, selections and gates simplified; every value stays the
-  same, bit for bit."""
-  return u if u.op in _DONE else graph_rewrite(u, SYMBOLIC, bottom_up=True, name="simplify")
+  same, bit for bit. Of a value that is what computes it, and not what its loads come AFTER: a loop there would be
+  another than the same loop elsewhere in the kernel."""
+  return (
+    u if u.op in _DONE else graph_rewrite(u, SYMBOLIC, bottom_up=True, name="simplify", history=u.dtype is dtypes.void)
+  )
 
 
 def simplify_substituted(
   u: UOp, changes: Mapping[UOp, UOp], inside: Callable[[UOp], bool], change: Callable[[UOp], UOp]
 ) -> UOp:
   """The graph with values in the place of nodes, simplified. See `substitute_rewritten`."""
-  return substitute_rewritten(u, changes, SYMBOLIC, inside, change, "simplify")
+  return substitute_rewritten(u, changes, SYMBOLIC, inside, change, "simplify", history=False)

@@ -1,0 +1,120 @@
+"""What kernels of eigenvectors and of singular vectors are made of: reflections, products of them, kept rotations."""
+
+from __future__ import annotations
+
+from tiny_tensor.linalg.triangles import TILE
+from tiny_tensor.sequence import Array, Index, Sequence
+from tiny_uop import Ops, UOp, dtypes
+
+STEPS = 31  # for each value, at most: two are usual
+KEPT = 16  # times n rotations are kept, before they are applied
+
+
+class Orthogonal(Sequence):
+  """Steps over square matrices `(batch, n, n)`: array `work`, whose size is `size` and n padded, and others. Array
+  `numbers` `(batch, …, n + width)` has rows of numbers, the last one for what nobody else looks at; array `rotations`
+  `(batch, …, KEPT n)` the rotations, and in its first row of which rows they are."""
+
+  def __init__(self, arrays: tuple[Array, ...], threads: int, size: int, work: int, numbers: int) -> None:
+    super().__init__(arrays, threads)
+    self.size, self.work, self.numbers, self.rotations = size, work, numbers, numbers + 1
+    self.rows, self.product = self.shapes[work][1], self.shapes[numbers][1] - 1
+    self.width = self.shapes[numbers][2] - self.rows
+    self.strips = self.rows // self.width
+    self.zero = UOp.const(arrays[work][1], 0)
+    self.one, self.two = self.zero.const_like(1), self.zero.const_like(2)
+
+  def fill(self, b: UOp, source: int) -> None:
+    """The matrix is that of another array, and all numbers are 0."""
+    row, i, lane = self.range(self.rows), self.range(self.strips), self.lanes(self.width)
+    place = (b, row, i * self.width + lane)
+    self.store(self.work, place, self.load(source, *place), row, i, lane)
+    row, i, lane = self.range(self.product + 1), self.range(self.strips + 1), self.lanes(self.width)
+    self.store(self.numbers, (b, row, i * self.width + lane), self.zero, row, i, lane)
+
+  def whole(self, value: UOp, most: int) -> UOp:
+    """An int32 as an index from 0 to `most`."""
+    return value.cast(dtypes.index).maximum(0).minimum(most)
+
+  def number_of(self, b: UOp, row: int, place: Index) -> UOp:
+    """One of the numbers."""
+    return self.load(self.numbers, b, row, place)
+
+  def reflector(self, b: UOp, array: int, row: UOp, head: UOp, value: int, factor: int, at: UOp) -> UOp:
+    """tau of the reflection 1 - tau v vᵀ that leaves of a row, from column `head` on, only that element: which goes to
+    the numbers of row `value`, as tau to those of row `factor`. The row becomes v, with 0 before the head."""
+    width, first = self.width, head // self.width
+    count = self.strips - first
+
+    def beyond(i: UOp, lane: UOp) -> UOp:
+      column = (first + i) * width + lane
+      return (column > head).where(self.load(array, b, row, column), self.zero)
+
+    i, lane = self.terms(count), self.all_lanes(width)
+    leading = self.keep(self.load(array, b, row, head))
+    most = self.keep(size(beyond(i, lane)).reduce(Ops.MAX, i, lane).maximum(size(leading)))
+    scale = self.keep(most.eq(self.zero).where(self.one, most))  # nothing overflows
+    i, lane = self.terms(count), self.all_lanes(width)
+    part = beyond(i, lane) / scale
+    square = self.keep((part * part).reduce(Ops.ADD, i, lane))
+    none = square.eq(self.zero)
+    length = ((leading / scale) * (leading / scale) + square).sqrt() * scale
+    # away from the element that is there: nothing cancels
+    new = self.keep(none.where(leading, (leading < self.zero).where(length, length * -1)))
+    tau = self.keep(none.where(self.zero, (new - leading) / none.where(self.one, new)))
+    divisor = self.keep(none.where(self.one, leading - new))
+    self.store(self.numbers, (b, value, at), new)
+    self.store(self.numbers, (b, factor, at), tau)
+    i, lane = self.range(count), self.lanes(width)
+    column = (first + i) * width + lane
+    element = column.eq(head).where(self.one, beyond(i, lane) / divisor)
+    self.store(array, (b, row, column), element, i, lane)
+    return tau
+
+  def multiply(self, b: UOp, target: int, vectors: int, factor: int, ahead: int) -> None:
+    """A matrix becomes the product of the reflections of an array's rows, transposed, the last one first: row k
+    begins at column k + `ahead`."""
+    width = self.width
+    row, i, lane = self.range(self.rows), self.range(self.strips), self.lanes(width)
+    value = (i * width + lane).eq(row).where(self.one, self.zero)
+    self.store(target, (b, row, i * width + lane), value, row, i, lane)
+    with self.loop(self.rows // TILE) as tile, self.loop(tile * TILE + (TILE - ahead)) as step:
+      k = tile * TILE + (TILE - ahead - 1) - step
+      first = (k + ahead) // width
+      one, i, lane = self.written(TILE), self.terms(self.strips - first), self.all_lanes(width)
+      place = (first + i) * width + lane
+      product = (self.load(target, b, tile * TILE + one, place) * self.load(vectors, b, k, place)).reduce(
+        Ops.ADD, i, lane
+      )
+      self.store(self.numbers, (b, self.product, one), product * self.number_of(b, factor, k), one)
+      i, one, lane = self.range(self.strips - first), self.written(TILE), self.lanes(width)
+      row, place = tile * TILE + one, (first + i) * width + lane
+      change = self.number_of(b, self.product, one) * self.load(vectors, b, k, place)
+      self.store(target, (b, row, place), self.load(target, b, row, place) - change, i, one, lane)
+
+  def rotate(self, b: UOp, target: int, count: UOp, cosines: int) -> None:
+    """Apply the kept rotations to pairs of rows, from one to the next in a block of columns: it stays in the cache
+    (Van Zee, van de Geijn & Quintana-Ortí, 2014). Their sines are in the row behind that of their cosines."""
+    together = max(k for k in (8, 4, 2, 1) if self.strips % k == 0)
+    with self.loop(self.strips // together) as block, self.loop(count) as step:
+      row = self.number(self.rotations, b, 0, step, below=self.size - 1)
+      cosine = self.keep(self.load(self.rotations, b, cosines, step))
+      sine = self.keep(self.load(self.rotations, b, cosines + 1, step))
+      i, lane = self.written(together), self.lanes(self.width)
+      place = (block * together + i) * self.width + lane
+      x, y = self.load(target, b, row, place), self.load(target, b, row + 1, place)
+      upper = self.at(target, b, row, place).store(cosine * x + sine * y)
+      lower = self.at(target, b, row + 1, place).store(cosine * y - sine * x)
+      self.step(UOp.group(upper, lower), i, lane)
+
+  def rotation(self, x: UOp, y: UOp) -> tuple[UOp, UOp, UOp]:
+    """(cosine, sine, length) of the rotation that turns (x, y) to (length, 0)."""
+    length = self.keep((x * x + y * y).sqrt())
+    none = length.eq(self.zero)
+    divisor = self.keep(none.where(self.one, length))
+    return self.keep(none.where(self.one, x / divisor)), self.keep(y / divisor), length
+
+
+def size(value: UOp) -> UOp:
+  """The absolute value."""
+  return (value < value.const_like(0)).where(value * -1, value)
