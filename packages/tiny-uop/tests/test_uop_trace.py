@@ -33,7 +33,7 @@ work()
 Record = list[Any]
 
 
-def read(path: Path) -> tuple[dict[str, Any], list[Record]]:
+def read(path: Path) -> tuple[dict[str, Any], list[Any]]:
   """The header and the records."""
   data = path.read_bytes()
   text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
@@ -339,7 +339,7 @@ def test_a_copy_of_what_there_is_so_far(tmp_path: Path, name: str) -> None:
 BROWSER = "import sys, pathlib, time\npathlib.Path('served').write_text(' '.join(sys.argv[1:]))\n"
 
 
-def with_browser(folder: Path) -> dict[str, str]:
+def with_browser(folder: Path) -> dict[str, Any]:
   """A package that stands for the one that shows traces."""
   (folder / "tiny_viz").mkdir()
   (folder / "tiny_viz" / "__init__.py").write_text("")
