@@ -24,7 +24,7 @@ def test_a_replay_has_the_name_of_its_function() -> None:
 
     @TinyJit
     def step(self, x: Tensor) -> Tensor:
-      return ((x @ self.weight).relu() @ self.weight).realize()
+      return ((x @ self.weight).relu() @ self.weight).realize()  # line: captured
 
   with Context(DEVICE="CPU"):
     model, x = Model(), Tensor.rand(8, 8).realize()
@@ -34,11 +34,17 @@ def test_a_replay_has_the_name_of_its_function() -> None:
     with tiny_runtime.profile() as p:
       for _ in range(5):
         model.step(x)
-  calls = Counter((record.kind, record.name, record.kernels) for record in p.records if record.kernels)
+  calls = Counter((record.kind, record.name, record.kernels) for record in p.records if record.kind == "graph")
   assert calls == {("graph", "Model.step", 2): 5}
-  assert sum(record.ops for record in p.records) == GlobalCounters.global_ops
-  assert sum(record.kernels for record in p.records) == GlobalCounters.kernel_count == 10
-  assert "Model.step (graph of 2) on CPU" in p.table()
+  kernels = [record for record in p.records if record.kind == "graph kernel"]
+  for records in (kernels, [record for record in p.records if record.kind == "graph"]):
+    assert sum(record.ops for record in records) == GlobalCounters.global_ops
+    assert sum(record.kernels for record in records) == GlobalCounters.kernel_count == 10
+  for graph in (record for record in p.records if record.kind == "graph"):
+    inside = [record for record in kernels if graph.start <= record.start and record.end <= graph.end]
+    assert len(inside) == 2 and sum(record.busy for record in inside) <= graph.busy
+    assert inside[0].end <= inside[1].start and all(record.busy > 0 for record in inside)
+  assert {named(record.origins)[0] for record in kernels} == {("captured", "model", "forward")}
 
 
 def test_a_product_and_where_it_comes_from() -> None:

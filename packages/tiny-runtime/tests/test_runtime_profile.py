@@ -185,6 +185,9 @@ def test_a_device_with_queues_is_waited_for(kernels_on: Any, make_plugin: Callab
     found += [(r.kind, r.name, r.kernels) for r in p.records if r.kernels]
     assert all(0 <= record.busy <= record.end - record.start for record in p.records)
   assert found == [("kernel", "add", 1), ("graph", "step", 2)]
+  with profile(by_kernel=True) as p:  # the times of its kernels, where the device does not tell those of a graph
+    graph.replay([x])
+  assert [(r.kind, r.name) for r in p.records if r.kernels] == [("kernel", "add")] * 2
 
 
 # *** the table ***

@@ -51,6 +51,7 @@ class CPUDevice:
       graphs=graphs,
       peers=True,
       peer_graphs=graphs,
+      graph_times=graphs,
     )
     self.info = DeviceInfo("CPU", str(host_arch()), memory_limit or memory_bytes(), capabilities)
     self.allocator = Allocator(self.info.memory)
@@ -168,8 +169,12 @@ class CPUDevice:
       graph.run(self.pool)
       return None
     start = time.perf_counter()
-    graph.run(self.pool)
+    graph.run_timed(self.pool)
     return time.perf_counter() - start
+
+  def graph_times(self, graph: Graph) -> list[tuple[float, float]]:
+    """The capability `GraphTimes`."""
+    return graph.times()
 
   def sync(self) -> None:
     """Nothing is ever pending."""

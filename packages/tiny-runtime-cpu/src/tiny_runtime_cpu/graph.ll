@@ -1,6 +1,7 @@
 ; Captured graphs: an array of calls that pool.ll runs in order. Appended to pool.ll, so that both are one module.
 
 declare ptr @memmove(ptr, ptr, i64)
+declare i32 @clock_gettime(i32, ptr)
 
 ; One call of a graph: the arguments of pool_run.
 %call = type { ptr, ptr, ptr, i64, i64, i64 }  ; function, buffers, integers, extent, chunks, threads
@@ -15,8 +16,13 @@ declare ptr @memmove(ptr, ptr, i64)
   ptr,  ; 3 patches
   i64,  ; 4 how many
   ptr,  ; 5 addresses of the memories
-  i64   ; 6 spin: iterations before a worker that waits for the next call goes to sleep
+  i64,  ; 6 spin: iterations before a worker that waits for the next call goes to sleep
+  ptr,  ; 7 times: of the beginning, then of the end of each call; null if nobody wants to know
+  i64   ; 8 the clock of these
 }
+
+; What clock_gettime gives: seconds and nanoseconds.
+%time = type { i64, i64 }
 
 ; Write the addresses where they belong, then run all calls in order.
 define void @graph_run(ptr %graph) {
@@ -33,6 +39,12 @@ entry:
   %patches = load ptr, ptr %patches_field
   %patch_count = load i64, ptr %patch_count_field
   %addresses = load ptr, ptr %addresses_field
+  %times_field = getelementptr %graph, ptr %graph, i64 0, i32 7
+  %clock_field = getelementptr %graph, ptr %graph, i64 0, i32 8
+  %times = load ptr, ptr %times_field
+  %clock_long = load i64, ptr %clock_field
+  %clock = trunc i64 %clock_long to i32
+  %is_timed = icmp ne ptr %times, null
   br label %patch_check
 
 patch_check:
@@ -56,7 +68,7 @@ patch:
 
 hot_check:
   %has_pool = icmp ne ptr %pool, null
-  br i1 %has_pool, label %heat, label %call_check
+  br i1 %has_pool, label %heat, label %begin_check
 
 heat:
   %graph_spin_field = getelementptr %graph, ptr %graph, i64 0, i32 6
@@ -64,11 +76,19 @@ heat:
   %spin_field = getelementptr %pool, ptr %pool, i64 0, i32 15
   %pool_spin = load atomic i64, ptr %spin_field monotonic, align 8
   store atomic i64 %graph_spin, ptr %spin_field monotonic, align 8
+  br label %begin_check
+
+begin_check:
+  %old_spin = phi i64 [ 0, %hot_check ], [ %pool_spin, %heat ]
+  br i1 %is_timed, label %begin, label %call_check
+
+begin:
+  %begun = call i32 @clock_gettime(i32 %clock, ptr %times)
   br label %call_check
 
 call_check:
-  %usual_spin = phi i64 [ 0, %hot_check ], [ %pool_spin, %heat ], [ %usual_spin, %next ]
-  %c = phi i64 [ 0, %hot_check ], [ 0, %heat ], [ %c_next, %next ]
+  %usual_spin = phi i64 [ %old_spin, %begin_check ], [ %old_spin, %begin ], [ %usual_spin, %following ]
+  %c = phi i64 [ 0, %begin_check ], [ 0, %begin ], [ %c_next, %following ]
   %more_calls = icmp slt i64 %c, %call_count
   br i1 %more_calls, label %call, label %cool_check
 
@@ -94,6 +114,14 @@ run:
 
 next:
   %c_next = add i64 %c, 1
+  br i1 %is_timed, label %end, label %following
+
+end:
+  %time = getelementptr %time, ptr %times, i64 %c_next
+  %ended = call i32 @clock_gettime(i32 %clock, ptr %time)
+  br label %following
+
+following:
   br label %call_check
 
 cool_check:

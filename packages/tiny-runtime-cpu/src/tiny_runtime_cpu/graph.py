@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from typing import cast
 
@@ -63,7 +64,8 @@ class Graph:
     self._rows = (ctypes.c_int64 * len(rows))(*rows)
     self._patches = (ctypes.c_int64 * len(patches))(*patches)
     tables = [ctypes.addressof(table) for table in (self._rows, self._patches, self._addresses)]
-    self._header = (ctypes.c_int64 * 7)(0, tables[0], len(rows) // 6, tables[1], len(patches) // 3, tables[2], 0)
+    self._header = (ctypes.c_int64 * 9)(0, tables[0], len(rows) // 6, tables[1], len(patches) // 3, tables[2])
+    self._times: ctypes.Array[ctypes.c_int64] | None = None
     self._header_address = ctypes.addressof(self._header)
     self._first_integers = [sum(map(len, integers[:n])) for n in range(len(integers))]
     for n, values in enumerate(integers):
@@ -86,6 +88,26 @@ class Graph:
     self._calls[index] = kernel
     self._set_integers(index, kernel.integers)
     self._limit, self._alone = -1, False
+
+  def run_timed(self, pool: Pool) -> None:
+    """Run all calls, and note when."""
+    if self._times is None:
+      self._times = (ctypes.c_int64 * (2 * len(self._calls) + 2))()
+      self._header[8] = time.CLOCK_MONOTONIC
+    self._header[7] = ctypes.addressof(self._times)
+    try:
+      self.run(pool)
+    finally:
+      self._header[7] = 0
+
+  def times(self) -> list[tuple[float, float]]:
+    """Of the last `run_timed`, the seconds from its beginning to the begin and the end of each call."""
+    if self._times is None:
+      return []
+    numbers = list(self._times)
+    first, *ends = [(s - numbers[0]) * 10**9 + ns for s, ns in zip(numbers[::2], numbers[1::2])]
+    seconds = [0.0, *[(end - first) * 1e-9 for end in ends]]
+    return list(zip(seconds, seconds[1:]))
 
   def run(self, pool: Pool) -> None:
     """Run all calls. Threads are those of the pool."""

@@ -29,6 +29,7 @@ _NEEDED = (
   "pthread_create", "pthread_join", "pthread_attr_init", "pthread_attr_setstacksize", "pthread_attr_destroy",
   "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait",
   "pthread_cond_signal", "pthread_cond_broadcast", "pthread_sigmask", "sigfillset", "sched_yield", "memmove",
+  "clock_gettime",
 )  # fmt: skip
 
 _EXPORTS = ("pool_size", "pool_init", "pool_run", "pool_start", "pool_stop", "pool_handles", "graph_run", "copy_bytes")

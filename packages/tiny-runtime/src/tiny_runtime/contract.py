@@ -18,7 +18,7 @@ from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
 from tiny_uop.records import dataclass
 
-API: tuple[int, int] = (1, 5)
+API: tuple[int, int] = (1, 6)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
 and a minor not above."""
 
@@ -91,6 +91,8 @@ class Capabilities:
   1.5.)"""
   peer_graphs: bool = False
   """With `graphs` and `peers`: a graph may have calls of several devices; see `Graphs`. (Since 1.4.)"""
+  graph_times: bool = False
+  """With `graphs`: implements `GraphTimes`, for profiles. (Since 1.6.)"""
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,16 @@ class Graphs(Protocol):
     (position, the memory to use there), `kernels` (index of a call, the same program and buffers with other integers
     and sizes). Both are empty in the usual case, which should cost as little as one launch. `wait` and errors: see
     `Device.launch`."""
+
+
+@runtime_checkable
+class GraphTimes(Protocol):
+  """Optional, claimed by `Capabilities.graph_times`: when each call of a graph ran."""
+
+  def graph_times(self, graph: Graph) -> Sequence[tuple[float, float]]:
+    """Of the last `run_graph` with `wait`, the seconds from its beginning to the begin and to the end of each call, in
+    their order; both the same for a call without anything to run. Asked for after each such run, if at all: to tell
+    them must cost no other run anything, and that one little."""
 
 
 @runtime_checkable

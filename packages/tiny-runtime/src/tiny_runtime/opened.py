@@ -208,6 +208,10 @@ class OpenDevice:
       lock.release()
     raise self._gone(f"a captured graph on {self.name}")
 
+  def graph_times(self, graph: Graph) -> Sequence[tuple[float, float]]:
+    """When each call of a graph ran in its last run that was waited for. Only where `capabilities.graph_times`."""
+    return self._call(f"asking {self.name} for times", self.device.graph_times, graph)  # type: ignore[attr-defined]  # claimed
+
   def shares_graphs(self, other: OpenDevice) -> bool:
     """Whether one graph may have calls of both devices."""
     claimed = all(record.graphs and record.peer_graphs for record in (self.capabilities, other.capabilities))

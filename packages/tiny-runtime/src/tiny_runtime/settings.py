@@ -33,7 +33,7 @@ PROFILE = ContextVar(
   "PROFILE",
   0,
   "1: record every launch, copy, compile and allocation, and print at exit which kernels took how long; each launch is "
-  "waited for",
+  "waited for. 2: also, launch captured graphs kernel by kernel where their devices do not tell the times of kernels",
 )
 PROFILE_FILE = ContextVar(
   "PROFILE_FILE",

@@ -16,7 +16,17 @@ from unittest.mock import patch
 
 from tiny_runtime import devices, opened
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import Backend, Compiler, Device, GraphKernel, Graphs, HostImport, HostMapped, Peers
+from tiny_runtime.contract import (
+  Backend,
+  Compiler,
+  Device,
+  GraphKernel,
+  Graphs,
+  GraphTimes,
+  HostImport,
+  HostMapped,
+  Peers,
+)
 from tiny_runtime.plugins import plugin
 
 
@@ -65,7 +75,10 @@ def wrap_device(device: Device) -> Device:
   if issubclass(type(device), OnlyDevice):
     return device
   record = device.info.capabilities
-  claims = {HostMapped: record.host_mapped, HostImport: record.host_import, Peers: record.peers, Graphs: record.graphs}
+  claims = {
+    HostMapped: record.host_mapped, HostImport: record.host_import, Peers: record.peers, Graphs: record.graphs,
+    GraphTimes: record.graph_times,
+  }  # fmt: skip
   wrapped: Device = _device_class(*(protocol for protocol, claimed in claims.items() if claimed))(device)
   return wrapped
 

@@ -270,6 +270,26 @@ def test_waiting_and_time(calls: Calls) -> None:
   )
 
 
+def test_times_of_calls(calls: Calls) -> None:
+  """The capability `graph_times`: when each call of a run with `wait` ran."""
+  calls.target.needs("graph_times")
+  x, y = calls.memory([1] * SIZE), calls.memory([0] * SIZE)
+  plus, empty = calls.load(affine(SIZE, 1, 1)), calls.memory([0])
+  one = calls.load(affine(1, 1, 1))
+  device = calls.device
+  graph = device.make_graph([plus((y, 0), (x, 0)), one((empty, 0), (empty, 0)), plus((x, 0), (y, 0))], calls.memories)
+  device.run_graph(graph, (), (), False)
+  for _ in range(2):
+    seconds = device.run_graph(graph, (), (), True)
+    times = [tuple(pair) for pair in device.graph_times(graph)]
+    look_at = "graph_times gives (begin, end) of each call of the last run with wait, in seconds from its beginning"
+    demand(len(times) == 3, "graph_times of three calls", expected="three pairs", got=times, look_at=look_at)
+    right = all(0 <= of <= to <= seconds + 1e-3 for of, to in times) and times == sorted(times)
+    what = f"graph_times of calls that run one after the other, in a run of {seconds} seconds"
+    demand(right, what, expected="begin ≤ end, in order, within the run", got=times, look_at=look_at)
+    demand(times[0][1] > times[0][0], "a call that takes time", expected="begin < end", got=times[0], look_at=look_at)
+
+
 def test_a_graph_without_calls(calls: Calls) -> None:
   x = calls.memory([3])
   calls.run()

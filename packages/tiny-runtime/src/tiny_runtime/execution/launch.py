@@ -100,6 +100,11 @@ class KernelLaunch:
     """Global size, local size, operations and bytes."""
 
   @property
+  def name(self) -> str:
+    """What profiles and DEBUG call it."""
+    return self.loaded.name
+
+  @property
   def variables(self) -> tuple[str, ...]:
     """Names of the variables that it uses."""
     return self.loaded.binary.variables
@@ -170,6 +175,11 @@ class CopyLaunch:
   def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
     """As those of a kernel: no grid, no operations, and the bytes read and written."""
     return (), (), 0, 2 * self.buffers[0].nbytes
+
+  @property
+  def name(self) -> str:
+    """What profiles and DEBUG call it."""
+    return f"copy from {self.buffers[1].device}"
 
   def bind(self, values: Mapping[str, int]) -> None:
     """A copy has no variables."""

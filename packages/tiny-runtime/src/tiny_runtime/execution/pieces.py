@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from time import perf_counter_ns
 
 from tiny_runtime.buffer import Buffer
 from tiny_runtime.contract import Graph, GraphCopy, GraphKernel, Memory
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.execution.launch import CopyLaunch, KernelLaunch, Launch
 from tiny_runtime.opened import OpenDevice
-from tiny_runtime.profiling.recording import begin, end
+from tiny_runtime.profiling.recording import begin, by_kernel, end, happened
 from tiny_uop.context import DEBUG
 
 
@@ -72,8 +73,9 @@ class DevicePiece(Piece):
   def run(self) -> None:
     """See Piece."""
     start = begin()
-    if self._graph is None or self._frees != Buffer.frees or DEBUG.value >= 2:
-      if DEBUG.value >= 2 or not self._prepare():
+    apart = DEBUG.value >= 2 or (start > 0 and not self.opened.capabilities.graph_times and by_kernel())
+    if self._graph is None or self._frees != Buffer.frees or apart:
+      if apart or not self._prepare():
         return super().run()
     if self._changed or self._rebound:
       memories = self._memories()
@@ -85,12 +87,25 @@ class DevicePiece(Piece):
     else:
       seconds = self.opened.run_graph(self._graph, (), (), self.others, start > 0)
     if start:
+      if self.opened.capabilities.graph_times and seconds:
+        self._tell_kernels(start, seconds)
       kernels, ops, nbytes = self._totals
       end(start, "graph", self.name, self.opened.name, seconds, ops, nbytes, kernels)
     GlobalCounters.count(*self._totals, seconds or 0.0)
     if self._between:
       GlobalCounters.count_copy(self._between, True)
     return None
+
+  def _tell_kernels(self, start: int, seconds: float) -> None:
+    """Record the calls of a run that has just ended, and took so many seconds. Those of several devices, which may
+    overlap, are shown one after the other."""
+    began = max(start, perf_counter_ns() - round(seconds * 1e9))
+    ended = began
+    for launch, (of, to) in zip(self._prepared, self.opened.graph_times(self._graph), strict=True):
+      _, _, ops, nbytes = launch.sizes
+      first, ended = max(ended, began + round(of * 1e9)), max(ended, began + round(to * 1e9))
+      device = launch.buffers[0].opened.name
+      happened("graph kernel", launch.name, device, first, ended, ops, nbytes, 1, launch.origins)
 
   def replaced(self, index: int, slot: int) -> None:
     """See Piece."""
@@ -122,6 +137,8 @@ class DevicePiece(Piece):
     self._graph, self._frees = None, Buffer.frees
     memories: dict[int, Memory] = {}
     calls: list[GraphKernel | GraphCopy] = []
+    self._prepared: list[Launch] = []
+    """The launches that are calls of the graph."""
     try:
       for launch, positions in zip(self.launches, self._positions):
         launch.memory()
@@ -129,7 +146,9 @@ class DevicePiece(Piece):
           memories[position] = buffer.allocate().base.memory
         if isinstance(launch, KernelLaunch):
           calls.append(self._kernel(launch, positions))
+          self._prepared.append(launch)
         elif launch.buffers[0].nbytes:
+          self._prepared.append(launch)
           (target, source), (to, of) = launch.buffers, positions
           calls.append(GraphCopy((to, target.offset), (of, source.offset), target.nbytes))
     except RuntimeError:

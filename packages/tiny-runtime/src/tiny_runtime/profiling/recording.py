@@ -40,6 +40,8 @@ class Profile:
     self.ended: int | None = None
     """The same; None while it records."""
     self.owner = threading.get_ident()
+    self.by_kernel = False
+    """Whether graphs whose devices tell no times of kernels are launched kernel by kernel."""
 
   @property
   def duration(self) -> int:
@@ -127,8 +129,19 @@ def end(
   """Record what began at `start`. `seconds` are the device's."""
   now = perf_counter_ns()
   busy = now - start if seconds is None else min(round(seconds * 1e9), now - start)
-  held = GlobalCounters.mem_used
-  made = Record(kind, name, device, threading.get_native_id(), start, now, busy, ops, nbytes, kernels, held, origins)
+  _add(Record(kind, name, device, 0, start, now, busy, ops, nbytes, kernels, 0, origins))
+
+
+def happened(
+  kind: Kind, name: str, device: str, start: int, stop: int, ops: int, nbytes: int, kernels: int,
+  origins: tuple[Origin, ...],
+) -> None:  # fmt: skip
+  """Record what a device says that it did, in nanoseconds of `time.perf_counter_ns`, all of which it was busy."""
+  _add(Record(kind, name, device, 0, start, stop, stop - start, ops, nbytes, kernels, 0, origins))
+
+
+def _add(record: Record) -> None:
+  made = record._replace(thread=threading.get_native_id(), held=GlobalCounters.mem_used)
   thread = threading.current_thread().name
   for each in _open:
     each.add(made, thread)
@@ -136,15 +149,23 @@ def end(
     whole.add(made, thread)
 
 
+def by_kernel() -> bool:
+  """Whether a captured graph is to be launched kernel by kernel where its device does not tell their times."""
+  return PROFILE.value >= 2 or any(each.by_kernel for each in _open)
+
+
 @contextmanager
-def profile() -> Iterator[Profile]:
+def profile(by_kernel: bool = False) -> Iterator[Profile]:
   """`with profile() as p:` records every launch, copy, compile and allocation of the process in the block; `print(p)`.
 
-  Each launch is waited for, so nothing overlaps. Blocks may be nested and open in several threads: each records what
-  all threads do. After a fork the child's profile is empty, and goes on with what the child does.
+  Each launch is waited for, so nothing overlaps. A captured graph is one launch, whose kernels are told with their
+  times by devices that can (`Capabilities.graph_times`: CPU). With `by_kernel` others launch them one by one, each with
+  its time, and what they take together is more than the graph's. Blocks may be nested and open in several threads:
+  each records what all threads do. After a fork the child's profile is empty, and goes on with what the child does.
   """
   global _open
   made = Profile()
+  made.by_kernel = by_kernel
   with _lock:
     _open += (made,)
   try:
