@@ -142,7 +142,7 @@ def evaluate(node: Node, inputs: list[Value], run: Run, scope: Scope) -> list[Va
     assert node.body is not None
     body = node.body(inputs)
     return body.compute(inputs, run)
-  call = replace(node.call, run=run, scope=scope) if node.call.graphs else node.call
+  call = replace(node.call, run=run, scope=scope) if node.call.graphs or row.scoped else node.call
   found: Any
   given = [x for x in inputs if x is not None]
   if row.host is not None and given and all(_small(x) for x in given):

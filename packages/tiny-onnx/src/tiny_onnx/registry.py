@@ -36,6 +36,8 @@ class Implementation:
   needs: frozenset[int] = frozenset()
   """Inputs whose values, not only shapes, the implementation looks at: by their places."""
   random: bool = False
+  scoped: bool = False
+  """Whether the implementation looks at other values of the graph, by `call.scope`."""
 
 
 REGISTRY: dict[tuple[str, str], list[Implementation]] = {}
@@ -52,12 +54,13 @@ def op(
   raw: bool = False,
   needs: tuple[int, ...] = (),
   random: bool = False,
+  scoped: bool = False,
 ) -> Callable[[F], F]:
   """Registers the decorated function as the implementation of an operator from version `since` of its schema on."""
 
   def register(function: F) -> F:
     rows = REGISTRY.setdefault((domain, name), [])
-    rows.append(Implementation(since, function, host, moves, raw, frozenset(needs), random))
+    rows.append(Implementation(since, function, host, moves, raw, frozenset(needs), random, scoped))
     rows.sort(key=lambda row: row.since)
     return function
 

@@ -186,8 +186,8 @@ def of_user(value: Any, elem: int, name: str) -> Value:
 
 def numpy_of(value: Any) -> Any:
   """A value as NumPy has it: an array, a list of these, or None."""
-  if value is None:
-    return None
+  if value is None or isinstance(value, dict):
+    return value
   if isinstance(value, list):
     return [numpy_of(x) for x in value]
   if isinstance(value, Host):

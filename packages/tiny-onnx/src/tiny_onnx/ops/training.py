@@ -1,4 +1,4 @@
-"""Steps of optimisers, as ai.onnx.preview.training has them."""
+"""Gradients, and steps of optimisers, as ai.onnx.preview.training has them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tiny_onnx.errors import ModelError
 from tiny_onnx.registry import TRAINING, Call, op
+from tiny_onnx.values import Value, tensor_of
 from tiny_tensor import Tensor
 
 
@@ -19,6 +20,15 @@ def groups(tensors: tuple[Tensor, ...], kinds: int) -> list[tuple[Tensor, ...]]:
 
 def joined(rows: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
   return tuple(row[k] for k in range(len(rows[0])) for row in rows)
+
+
+@op("Gradient", domain=TRAINING, raw=True, scoped=True)
+def gradient(call: Call, *inputs: Value) -> tuple[Tensor, ...]:
+  """The derivatives of a value of the graph, by its name, with respect to others."""
+  scope = call.scope
+  assert scope is not None
+  targets = [tensor_of(scope[name]) for name in call["xs"]]
+  return tuple(tensor_of(scope[call["y"]]).sum().gradient(*targets, materialize_grads=True))
 
 
 @op("Momentum", domain=TRAINING)
