@@ -110,7 +110,9 @@ def test_declared_dependencies_are_the_table(package: str) -> None:
       assert ">=" in dependency and "<" in dependency, f"{package}: {dependency!r} is not a range of versions"
   for name, (_, extra) in ALLOWED_IN.get(package, {}).items():
     listed = project.get("optional-dependencies", {}).get(extra, [])
-    assert any(d.lower().startswith(name.lower()) for d in listed), f"{package} has no extra {extra!r} that brings {name}"
+    assert any(d.lower().startswith(name.lower()) for d in listed), (
+      f"{package} has no extra {extra!r} that brings {name}"
+    )
 
 
 def test_every_package_is_in_the_table() -> None:
