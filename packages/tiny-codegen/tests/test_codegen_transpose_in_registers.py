@@ -26,7 +26,7 @@ def turned(rows: int, lanes: int, dtype: DType, opts: tuple[Opt, ...], padded: i
   return UOp.sink(out, arg=KernelInfo("turned", opts))
 
 
-@pytest.mark.parametrize(("rows", "lanes"), [(4, 4), (7, 8), (8, 32), (11, 16), (16, 8), (3, 16), (32, 4)])
+@pytest.mark.parametrize(("rows", "lanes"), [(4, 4), (7, 8), (8, 32), (11, 16), (16, 8), (3, 16), (32, 4), (16, 32)])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_values(rows: int, lanes: int, dtype: DType, run_kernel: Any) -> None:
   rng, kind = np.random.default_rng(0), TYPES[dtype]

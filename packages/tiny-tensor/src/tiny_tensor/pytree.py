@@ -63,5 +63,5 @@ def children_of(obj: object) -> Iterator[tuple[str, object]]:
     yield from obj._asdict().items()
   elif isinstance(obj, (list, tuple)):
     yield from ((str(i), value) for i, value in enumerate(obj))
-  elif not isinstance(obj, type):
-    yield from getattr(obj, "__dict__", {}).items()
+  elif not isinstance(obj, type) and isinstance(held := getattr(obj, "__dict__", None), dict):  # cffi's is a function
+    yield from held.items()

@@ -1,17 +1,20 @@
 """Rectangles of vectors turned in registers.
 
 A column of n vectors of m lanes, taken lane by lane, is n insertions; all m columns together are m·log2(n) shuffles of
-two vectors, if each takes what the others need half of. Rows are merged in pairs: after step s a vector holds, for
-m/2^s lanes, those of 2^s rows side by side, and after the last one as many columns as there is room for.
+two vectors, if each takes what the others need half of. Rows are merged in pairs, first within blocks of 128 bits,
+which every processor rearranges by instructions without a table of lanes (x86's UNPCKLPS, NEON's ZIP1): after step s a
+block of a vector holds, for a 2^s-th of its lanes, those of 2^s rows side by side. Then whole blocks change places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.text import value_type
 from tiny_uop import DType, Ops, UOp
+
+BLOCK_BITS = 128  # within which instructions of all processors rearrange elements most cheaply
 
 
 def rows_of_column(u: UOp) -> tuple[tuple[UOp, ...], int] | None:
@@ -61,30 +64,44 @@ def column(body: Function, rows: tuple[UOp, ...], lane: int) -> str:
 
 
 def _column(body: Function, rows: tuple[str, ...], lane: int, kind: DType) -> str:
-  if len(rows) > kind.count:  # as many rows at a time as fill a vector
-    half = len(rows) // 2
-    upper, lower = (_column(body, part, lane, kind) for part in (rows[:half], rows[half:]))
-    return _shuffled(body, upper, lower, kind.scalar().vec(half), list(range(len(rows))))
-  columns = kind.count // len(rows)  # side by side in one vector
-  merged = _merged(body, rows, lane // columns, kind)
-  start = lane % columns * len(rows)
-  return merged if columns == 1 else _shuffled(body, merged, merged, kind, list(range(start, start + len(rows))))
+  count, many = kind.count, len(rows)
+  if many > count:  # as many rows at a time as fill a vector
+    upper, lower = (_column(body, part, lane, kind) for part in (rows[: many // 2], rows[many // 2 :]))
+    return _shuffled(body, upper, lower, kind.scalar().vec(many // 2), range(many))
+  block = min(BLOCK_BITS // kind.scalar().bits, count)
+  together = min(many, block)
+  apart = block // together  # columns of a block in one vector
+  groups = [_within(body, rows[g : g + together], lane % block // apart, kind) for g in range(0, many, together)]
+  start = (lane // block * apart + lane % apart) * together if many <= block else lane // many * many
+  pieces = tuple(groups if many == count else [_shuffled(body, g, g, kind, range(start, start + many)) for g in groups])
+  return _across(body, pieces, lane % many // block, kind.scalar().vec(many))
 
 
-def _merged(body: Function, rows: tuple[str, ...], part: int, kind: DType) -> str:
-  """Vector `part` of those that hold the lanes of these rows side by side."""
+def _within(body: Function, rows: tuple[str, ...], part: int, kind: DType) -> str:
+  """Vector `part` of those that hold, block by block, the lanes of these rows side by side."""
   if len(rows) == 1:
     return rows[0]
-  half = len(rows) // 2
-  upper, lower = (_merged(body, r, part // 2, kind) for r in (rows[:half], rows[half:]))
-  start = (part % 2) * kind.count // 2
+  half, block = len(rows) // 2, min(BLOCK_BITS // kind.scalar().bits, kind.count)
+  upper, lower = (_within(body, r, part // 2, kind) for r in (rows[:half], rows[half:]))
   mask: list[int] = []
-  for chunk in range(start, start + kind.count // 2, half):
-    mask += [*range(chunk, chunk + half), *range(kind.count + chunk, kind.count + chunk + half)]
+  for start in range(part % 2 * block // 2, kind.count, block):
+    for chunk in range(start, start + block // 2, half):
+      mask += [*range(chunk, chunk + half), *range(kind.count + chunk, kind.count + chunk + half)]
   return _shuffled(body, upper, lower, kind, mask)
 
 
-def _shuffled(body: Function, first: str, second: str, kind: DType, lanes: list[int]) -> str:
+def _across(body: Function, groups: tuple[str, ...], part: int, kind: DType) -> str:
+  """Block `part` of each of these vectors, which have as many blocks as there are vectors of a square."""
+  if len(groups) == 1:
+    return groups[0]
+  half = len(groups) // 2
+  upper, lower = (_across(body, g, part // 2, kind) for g in (groups[:half], groups[half:]))
+  each = kind.count // half  # lanes of each group so far: half of them go on
+  starts = [first + part % 2 * each // 2 for first in range(0, 2 * kind.count, each)]
+  return _shuffled(body, upper, lower, kind, [lane for start in starts for lane in range(start, start + each // 2)])
+
+
+def _shuffled(body: Function, first: str, second: str, kind: DType, lanes: Sequence[int]) -> str:
   """A vector of these lanes of two others, written once for a block of instructions."""
   key = (body.block, first, second, tuple(lanes))
   if key not in body.shuffled:
