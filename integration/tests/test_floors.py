@@ -79,8 +79,8 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("architectures", "tokenizer", "template"),
     ("model",),
     ("generate",),
-    ("session",),
-    ("chat",),
+    ("schema", "session"),
+    ("chat", "server"),
     ("__init__", "__main__"),
   ),
 }

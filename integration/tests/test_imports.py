@@ -33,6 +33,11 @@ ALLOWED_IN: dict[str, dict[str, tuple[str, str]]] = {
   "tiny-runtime": {"pytest": ("conformance", "conformance"), "llvmlite": ("llvm", "llvm")},
   "tiny-tensor": {"numpy": ("", "numpy")},
   "tiny-onnx": {"PIL": ("pictures.py", "image")},
+  "tiny-llm": {
+    "llguidance": ("schema.py", "json"),
+    "starlette": ("server", "server"),
+    "uvicorn": ("server", "server"),
+  },
   "tiny-dist": {"mpi4py": ("groups", "mpi")},
 }
 

@@ -19,8 +19,10 @@ from tiny_llm.generate import Request
 from tiny_llm.model import Chunk
 from tiny_llm.session import Session, find_model
 from tiny_llm.tokenizer import Tokenizer
+from tiny_uop import EnvironmentVariable
 
 Arguments = argparse.Namespace
+API_KEY = EnvironmentVariable("TINY_LLM_API_KEY", "key that `python -m tiny_llm serve` asks for")
 
 
 def run_chat(args: Arguments) -> int:
@@ -106,6 +108,22 @@ def _losses(step: Callable[..., list[memoryview[float]]], window: list[int], fir
     logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
     losses += (-logits[np.arange(len(read)), window[at + 1 : at + 1 + len(read)]]).tolist()
   return losses
+
+
+def run_serve(args: Arguments) -> int:
+  """An HTTP server with OpenAI's API, and a page to chat at its root. Needs `pip install tiny-llm[server]`."""
+  try:
+    from tiny_llm.server import serve
+  except ImportError as error:
+    raise ValueError(f"{error}: the server needs `pip install tiny-llm[server]`") from None
+  session = _session(args)
+  session.warm(args.quiet)
+  serve(
+    session, host=args.host, port=args.port, api_key=args.api_key or API_KEY.get() or None, origins=args.cors_origin,
+    queue=args.queue, quiet=args.quiet,
+  )  # fmt: skip
+  session.close()
+  return 0
 
 
 def run_tokenize(args: Arguments) -> int:
@@ -229,6 +247,16 @@ def parser() -> argparse.ArgumentParser:
   sub.add_argument("file", metavar="FILE", help="a text, UTF-8")
   sub.add_argument("--json", action="store_true")
   sub.set_defaults(context=512)
+  sub = command("serve", run_serve, "serve a model over HTTP")
+  sub.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
+  sub.add_argument("--port", type=int, default=8080, help="port (8080)")
+  sub.add_argument("--api-key", help="asked of everyone; better in TINY_LLM_API_KEY, as others see command lines")
+  sub.add_argument(
+    "--cors-origin", action="append", default=[], metavar="URL", help="of pages that may ask; repeatable"
+  )
+  sub.add_argument("--slots", type=int, default=4, help="requests that are answered at once (4)")
+  sub.add_argument("--queue", type=int, default=64, help="requests that may wait; more get 503 (64)")
+  sub.add_argument("--speculate", type=int, default=0, metavar="N", help="guess N tokens ahead from the text so far")
   sub = command("tokenize", run_tokenize, "the tokens of a text", loads=False)
   sub.add_argument("--text", "-p", help="the text; standard input without it")
   sub.add_argument("--special", action="store_true", help="control tokens in the text count")

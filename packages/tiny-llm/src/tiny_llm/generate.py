@@ -170,8 +170,8 @@ class Engine:
     """Those that have a slot."""
     return [slot.generation for slot in self._slots if slot.generation is not None]
 
-  def submit(self, request: Request) -> Generation:
-    """Takes a request; `step` works on it as soon as a slot is free.
+  def check(self, request: Request) -> None:
+    """Whether a request can be answered; any thread may ask.
 
     Raises ContextExceeded for a prompt that leaves no room in the context, ValueError for one without tokens or with
     others than the model has.
@@ -187,7 +187,14 @@ class Engine:
       raise ContextExceeded(f"the prompt has {count} tokens, and the context {self.model.context} with the answer")
     if request.max_tokens is not None and request.max_tokens < 1:
       raise ValueError(f"max_tokens is {request.max_tokens}: expected 1 at least")
-    room = self.model.context - count
+
+  def submit(self, request: Request) -> Generation:
+    """Takes a request; `step` works on it as soon as a slot is free.
+
+    Raises what `check` raises.
+    """
+    self.check(request)
+    room = self.model.context - len(request.tokens)
     room = room if request.max_tokens is None else min(room, request.max_tokens)
     generation = Generation(next(self._numbers), request, self.tokenizer, room)
     self.waiting.append(generation)

@@ -104,8 +104,18 @@ class Session:
 
   def prompt(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
     """The tokens of a conversation by the model's template. Raises ChatTemplateError."""
+    return self.tokens_of(self.rendered(messages, **variables))
+
+  def rendered(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+    """The text of a conversation by the model's template. Raises ChatTemplateError."""
     template = self.template if self.template is not None else ChatTemplate.from_metadata({})
-    return self.tokenizer.encode(template.render(messages, **variables), add_special=False, parse_special=True)
+    return template.render(messages, **variables)
+
+  def tokens_of(self, rendered: str) -> list[int]:
+    """The tokens of a rendered conversation. Templates write the token that begins a text, or leave it to this."""
+    tokens = self.tokenizer.encode(rendered, add_special=False, parse_special=True)
+    begin = self.tokenizer.bos
+    return tokens if not self.tokenizer.add_bos or begin is None or tokens[:1] == [begin] else [begin, *tokens]
 
   def close(self) -> None:
     """Ends the process that renders templates."""

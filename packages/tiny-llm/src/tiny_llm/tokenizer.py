@@ -20,7 +20,7 @@ from tokenizers.pre_tokenizers import Sequence as Steps
 
 from tiny_llm.tokenizer_patterns import PRE_TOKENIZERS
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # the values of tokenizer.ggml.token_type
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # values of tokenizer.ggml.token_type; 5 is unused
 SPACE = "▁"  # what SentencePiece writes for a space
 
 # Tokens that end an answer, by their text, as files often name only one of theirs.
@@ -72,7 +72,8 @@ class Tokenizer:
     }
     self._special = sorted(special.items(), key=lambda item: -len(item[0].encode()))
     ends = {self.eos, self._id(keys, ("eot_token_id",), None), self._id(keys, ("eom_token_id",), None)}
-    self.ends = frozenset(ends - {None} | {i for text, i in special.items() if text in ENDS_OF_ANSWERS})
+    named = {i for text, i in special.items() if text in ENDS_OF_ANSWERS}
+    self.ends: frozenset[int] = frozenset({i for i in ends if i is not None} | named)
 
   @classmethod
   def from_metadata(cls, metadata: Mapping[str, object]) -> Tokenizer:

@@ -1,0 +1,524 @@
+"""The server through the `openai` client, and through plain HTTP where that would not send it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import uvicorn
+from chat_models import write_talker
+
+from tiny_llm.generate import Request
+from tiny_llm.sampling import SamplingOptions
+from tiny_llm.server import create_app
+from tiny_llm.session import Session
+
+KEY = "secret"
+HELLO: Any = [{"role": "user", "content": "Hello"}]
+PERSON = {
+  "type": "object",
+  "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+  "required": ["name", "age"],
+  "additionalProperties": False,
+}
+WEATHER: Any = {
+  "type": "function",
+  "function": {
+    "name": "get_weather",
+    "description": "The weather of a city",
+    "parameters": {
+      "type": "object",
+      "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+      "required": ["city", "days"],
+      "additionalProperties": False,
+    },
+  },
+}
+CLOCK: Any = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "maxProperties": 0}}}
+
+
+class Running:
+  """A server in a thread."""
+
+  def __init__(self, session: Session, **options: Any) -> None:
+    self.session, self.app = session, create_app(session, **options)
+    self.server = self.app.state.server
+    self.socket = socket.socket()
+    self.socket.bind(("127.0.0.1", 0))
+    self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+    self._uvicorn = uvicorn.Server(uvicorn.Config(self.app, log_level="error", timeout_graceful_shutdown=2))
+    self._thread = threading.Thread(target=lambda: self._uvicorn.run([self.socket]))
+    self._thread.start()
+    while not self._uvicorn.started:
+      time.sleep(0.01)
+
+  def close(self) -> None:
+    self._uvicorn.should_exit = True
+    self._thread.join()
+    self.server.close()
+    self.socket.close()
+
+  def idle(self) -> None:
+    """Waits until nothing runs; fails if a slot is not given back."""
+    end = time.monotonic() + 60
+    while self.server.worker.running or self.server.worker.waiting:
+      assert time.monotonic() < end, "a slot is lost"
+      time.sleep(0.02)
+    assert all(slot.generation is None for slot in self.session.engine._slots)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+  path = write_talker(tmp_path_factory.mktemp("models") / "talker.gguf")
+  session = Session(path, context=512, slots=4, quiet=True)
+  running = Running(session, api_key=KEY, origins=["http://app.example"], queue=8)
+  yield running
+  running.idle()
+  running.close()
+  session.close()
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[openai.OpenAI]:
+  with openai.OpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0) as client:
+    yield client
+
+
+@pytest.fixture
+def http(running: Running) -> Iterator[httpx.Client]:
+  with httpx.Client(base_url=running.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60) as client:
+    yield client
+
+
+def alone(running: Running, messages: Any, count: int) -> str:
+  """What the engine answers, at temperature 0."""
+  tokens = running.session.prompt(messages)
+  results: list[str] = []
+  done = threading.Event()
+
+  def ask() -> None:
+    engine = running.session.engine
+    request = Request(tokens, SamplingOptions(temperature=0), max_tokens=count)
+    results.append("".join(piece.text for piece in engine.answer(request)))
+    done.set()
+
+  running.server.worker.call(ask)
+  done.wait(60)
+  return results[0]
+
+
+# *** answers ***
+
+
+def test_a_chat_completion(running: Running, client: openai.OpenAI) -> None:
+  wanted = alone(running, HELLO, 12)
+  made = client.chat.completions.create(model="talker", messages=HELLO, temperature=0, max_tokens=12)
+  assert made.object == "chat.completion" and made.model == "talker" and made.id.startswith("chatcmpl-")
+  (choice,) = made.choices
+  assert choice.message.role == "assistant" and choice.message.content == wanted
+  assert choice.finish_reason in ("stop", "length")
+  assert made.usage is not None and made.usage.completion_tokens <= 12
+  assert made.usage.total_tokens == made.usage.prompt_tokens + made.usage.completion_tokens
+  timings: Any = made.model_extra
+  assert timings["timings"]["predicted_n"] == made.usage.completion_tokens
+
+
+def test_a_stream_says_the_same(running: Running, client: openai.OpenAI) -> None:
+  wanted = alone(running, HELLO, 20)
+  chunks = list(
+    client.chat.completions.create(
+      model="talker", messages=HELLO, temperature=0, max_completion_tokens=20, stream=True,
+      stream_options={"include_usage": True},
+    )
+  )  # fmt: skip
+  assert chunks[0].choices[0].delta.role == "assistant"
+  assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == wanted
+  finishes = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]
+  assert finishes[-1] in ("stop", "length") and not any(finishes[:-1])
+  assert chunks[-1].usage is not None and not chunks[-1].choices
+  assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_completions(running: Running, client: openai.OpenAI) -> None:
+  made = client.completions.create(model="talker", prompt="Hello world", temperature=0, max_tokens=8)
+  text = made.choices[0].text
+  assert made.object == "text_completion" and text
+  tokens = running.session.tokenizer.encode("Hello world")
+  again = client.completions.create(model="talker", prompt=[tokens, tokens], temperature=0, max_tokens=8)
+  assert [choice.text for choice in again.choices] == [text, text]
+  stream = client.completions.create(model="talker", prompt="Hello world", temperature=0, max_tokens=8, stream=True)
+  assert "".join(chunk.choices[0].text for chunk in stream) == text
+  assert client.completions.create(model="talker", prompt="Hello").usage.completion_tokens <= 16  # type: ignore[union-attr]
+
+
+def test_seeds_and_several_choices(client: openai.OpenAI) -> None:
+  def texts(seed: int | None, n: int) -> list[str | None]:
+    made = client.chat.completions.create(
+      model="talker",
+      messages=HELLO,
+      seed=seed,
+      n=n,
+      max_tokens=10,
+      temperature=1.5,
+      extra_body={"top_k": 0, "min_p": 0},
+    )
+    assert [choice.index for choice in made.choices] == list(range(n))
+    assert made.usage is not None and made.usage.prompt_tokens < 30  # of one prompt
+    return [choice.message.content for choice in made.choices]
+
+  three = texts(5, 3)
+  assert three == texts(5, 3) and len(set(three)) == 3
+  assert three[0] == texts(5, 1)[0] != texts(6, 1)[0]
+
+
+def test_stop_texts(running: Running, client: openai.OpenAI) -> None:
+  text = alone(running, HELLO, 20)
+  for stop in (text[3:6], [text[3:6], "other"]):
+    made = client.chat.completions.create(model="talker", messages=HELLO, temperature=0, max_tokens=20, stop=stop)
+    assert made.choices[0].message.content == text[: text.find(text[3:6])]
+    assert made.choices[0].finish_reason == "stop"
+
+
+def test_log_probabilities(client: openai.OpenAI) -> None:
+  made = client.chat.completions.create(
+    model="talker", messages=HELLO, temperature=0, max_tokens=5, logprobs=True, top_logprobs=3
+  )
+  logprobs = made.choices[0].logprobs
+  assert logprobs is not None and logprobs.content is not None and made.usage is not None
+  assert len(logprobs.content) == made.usage.completion_tokens
+  for item in logprobs.content:
+    assert len(item.top_logprobs) == 3 and item.top_logprobs[0].logprob == item.logprob <= 0  # greedy
+    assert bytes(item.bytes or []).decode("utf-8", "replace") == item.token
+  stream = client.chat.completions.create(
+    model="talker", messages=HELLO, temperature=0, max_tokens=5, logprobs=True, stream=True
+  )
+  parts = [c.choices[0].logprobs.content for c in stream if c.choices[0].logprobs is not None]
+  assert [i.token for part in parts for i in part or []] == [item.token for item in logprobs.content]
+  old = client.completions.create(model="talker", prompt="Hello", temperature=0, max_tokens=4, logprobs=2).choices[0]
+  assert old.logprobs is not None and old.logprobs.tokens is not None and len(old.logprobs.tokens) == 4
+  assert "".join(old.logprobs.tokens).startswith(old.text[:1])
+
+
+def test_penalties_and_biases_are_honoured(running: Running, client: openai.OpenAI) -> None:
+  (token,) = running.session.tokenizer.encode("x")
+  made = client.chat.completions.create(
+    model="talker", messages=HELLO, temperature=0, max_tokens=6, logit_bias={str(token): 100}
+  )
+  assert made.choices[0].message.content == "xxxxxx"
+  made = client.chat.completions.create(
+    model="talker", messages=HELLO, temperature=0, max_tokens=6, logit_bias={str(token): 100}, presence_penalty=100
+  )
+  assert (made.choices[0].message.content or "").count("x") == 1
+
+
+def test_what_was_read_is_not_read_again(client: openai.OpenAI) -> None:
+  messages: Any = [{"role": "user", "content": "A rather long message about nothing in particular, " * 3}]
+  first = client.chat.completions.create(model="talker", messages=messages, temperature=0, max_tokens=8)
+  messages += [{"role": "assistant", "content": first.choices[0].message.content}, {"role": "user", "content": "And?"}]
+  second = client.chat.completions.create(model="talker", messages=messages, temperature=0, max_tokens=8)
+  assert first.usage is not None and second.usage is not None and second.usage.prompt_tokens_details is not None
+  cached = second.usage.prompt_tokens_details.cached_tokens
+  assert cached is not None and cached >= first.usage.prompt_tokens - 1
+
+
+# *** JSON and calls ***
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_json_of_a_schema(client: openai.OpenAI, seed: int) -> None:
+  made = client.chat.completions.create(
+    model="talker", messages=HELLO, seed=seed, temperature=1, max_tokens=200,
+    response_format={"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}},
+  )  # fmt: skip
+  assert made.choices[0].finish_reason == "stop"
+  found = json.loads(made.choices[0].message.content or "")
+  assert found.keys() == {"name", "age"} and 0 <= found["age"] <= 99 and isinstance(found["name"], str)
+
+
+def test_some_json(client: openai.OpenAI) -> None:
+  made = client.chat.completions.create(
+    model="talker", messages=HELLO, seed=1, max_tokens=300, logit_bias={"0": -100},
+    response_format={"type": "json_object"},
+  )  # fmt: skip
+  text = made.choices[0].message.content or ""
+  assert text.startswith("{") and (made.choices[0].finish_reason == "length" or isinstance(json.loads(text), dict))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_a_call_that_is_asked_for_always_parses(client: openai.OpenAI, choice: Any, stream: bool) -> None:
+  made: Any = client.chat.completions.create(
+    model="talker", messages=HELLO, tools=[WEATHER, CLOCK], tool_choice=choice, seed=2, max_tokens=200, stream=stream
+  )
+  if stream:
+    chunks = list(made)
+    calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
+    finish = chunks[-1].choices[0].finish_reason
+    assert not any(chunk.choices[0].delta.content for chunk in chunks)
+  else:
+    calls, finish = made.choices[0].message.tool_calls, made.choices[0].finish_reason
+    assert made.choices[0].message.content is None
+  (call,) = calls
+  assert finish == "tool_calls" and call.type == "function" and call.id.startswith("call_")
+  arguments = json.loads(call.function.arguments)
+  if call.function.name == "get_weather":
+    assert arguments["city"] in ("Paris", "Rome") and 1 <= arguments["days"] <= 9
+  else:
+    assert choice == "required" and call.function.name == "clock" and arguments == {}
+
+
+def test_results_of_calls_are_read(client: openai.OpenAI) -> None:
+  call = {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
+  messages: Any = [
+    *HELLO,
+    {"role": "assistant", "content": None, "tool_calls": [call]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "12:00"},
+  ]
+  made = client.chat.completions.create(model="talker", messages=messages, tools=[CLOCK], max_tokens=4)
+  assert made.choices[0].finish_reason in ("stop", "length", "tool_calls")
+
+
+# *** what is refused ***
+
+
+@pytest.mark.parametrize(
+  ("field", "value"),
+  [
+    ("temperature", "hot"), ("temperature", -1), ("temperature", True), ("top_p", 2), ("top_k", 1.5), ("min_p", -1),
+    ("max_tokens", 0), ("max_tokens", "5"), ("n", 0), ("n", 99), ("seed", 1.5), ("stop", [""]), ("stop", 5),
+    ("stop", ["x"] * 17), ("logit_bias", {"a": 1}), ("logit_bias", {"1": 1000}), ("logit_bias", {"99999": 1}),
+    ("logit_bias", []), ("logprobs", 3), ("top_logprobs", 3), ("presence_penalty", "x"), ("stream", "yes"),
+    ("stream_options", {"x": 1}), ("messages", []), ("messages", "hi"), ("messages", [{"role": "god", "content": "x"}]),
+    ("messages", [{"role": "user", "content": 5}]), ("messages", [{"role": "user"}]),
+    ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
+    ("messages", [{"role": "user", "content": "x", "colour": "red"}]), ("response_format", {"type": "yaml"}),
+    ("response_format", {"type": "json_schema"}), ("response_format", {"type": "json_object", "schema": {"type": "x"}}),
+    ("response_format", {"type": "json_object", "schema": {"not": {}}}), ("tools", [{"type": "function"}]),
+    ("tools", "x"), ("tools", [WEATHER, WEATHER]), ("tool_choice", "required"), ("tool_choice", "sometimes"),
+    ("modalities", ["audio"]), ("store", True), ("audio", {}), ("best_of", 2), ("reasoning_effort", "high"),
+    ("mirostat", 2), ("chat_template_kwargs", 3), ("chat_template_kwargs", {"messages": []}),
+  ],
+)  # fmt: skip
+def test_fields_are_honoured_or_refused(http: httpx.Client, field: str, value: Any) -> None:
+  answer = http.post("/v1/chat/completions", json={"messages": HELLO, "max_tokens": 1, field: value})
+  assert answer.status_code == 400, answer.text
+  error = answer.json()["error"]
+  assert error["type"] == "invalid_request_error" and field.split("_")[0] in f"{error['param']} {error['message']}"
+
+
+def test_fields_that_ask_for_nothing_are_fine(http: httpx.Client) -> None:
+  body = {
+    "messages": [{"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "!"}]}],
+    "max_tokens": 1, "user": "me", "metadata": {"a": "b"}, "store": False, "modalities": ["text"], "tools": None,
+    "service_tier": "auto", "parallel_tool_calls": True, "top_k": -1, "repetition_penalty": 1.1, "repeat_last_n": 5,
+    "chat_template_kwargs": {"enable_thinking": False}, "ignore_eos": True, "tool_choice": "none",
+  }  # fmt: skip
+  assert http.post("/v1/chat/completions", json=body).status_code == 200
+  assert http.post("/v1/completions", json={"prompt": "a", "echo": False, "best_of": 1, "suffix": ""}).is_success
+
+
+@pytest.mark.parametrize(
+  "body",
+  [b"", b"{", b"[]", b'"x"', b'{"messages": NaN}', b'{"a": 1, "a": 2}', b"[" * 100_000, b"\xff\xfe", b'{"n": 1e999}'],
+)
+def test_bodies_that_are_no_json(http: httpx.Client, body: bytes) -> None:
+  answer = http.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+  assert answer.status_code == 400 and answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("prompt", [None, "", [], [[]], 5, [1.5], ["a", 3], [10**9], [-1], {"a": 1}])
+def test_prompts_that_are_none(http: httpx.Client, prompt: Any) -> None:
+  assert http.post("/v1/completions", json={"prompt": prompt}).status_code == 400
+
+
+def test_errors_as_the_client_knows_them(running: Running, client: openai.OpenAI, http: httpx.Client) -> None:
+  with pytest.raises(openai.NotFoundError, match="there is no model"):
+    client.chat.completions.create(model="gpt-9", messages=HELLO)
+  with pytest.raises(openai.BadRequestError) as found:
+    client.chat.completions.create(model="talker", messages=[{"role": "user", "content": "long " * 600}])
+  assert found.value.code == "context_length_exceeded"
+  with pytest.raises(openai.AuthenticationError):
+    openai.OpenAI(base_url=f"{running.url}/v1", api_key="wrong").models.list()
+  assert http.get("/v1/nothing").status_code == 404 and "error" in http.get("/v1/nothing").json()
+  assert http.get("/v1/completions").status_code == 405
+  assert http.post("/v1/completions", content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+  assert http.post("/v1/completions", json={"prompt": "x" * (17 << 20)}).status_code == 413
+
+
+def test_keys(running: Running) -> None:
+  with httpx.Client(base_url=running.url) as anyone:
+    assert anyone.get("/health").json() == {"status": "ok"}
+    assert anyone.get("/").status_code == 200
+    for path in ("/v1/models", "/v1/models/talker", "/metrics"):
+      assert anyone.get(path).status_code == 401
+    for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"):
+      assert anyone.post(path, json={}).status_code == 401
+      headers = [(b"authorization", "Bearer sécret".encode())]
+      assert anyone.post(path, json={}, headers=headers).status_code == 401
+
+
+def test_other_origins_are_not_let_in(http: httpx.Client) -> None:
+  def allowed(origin: str) -> Any:
+    headers = {
+      "Origin": origin,
+      "Access-Control-Request-Method": "POST",
+      "Access-Control-Request-Headers": "content-type",
+    }
+    return http.options("/v1/chat/completions", headers=headers).headers.get("access-control-allow-origin")
+
+  assert allowed("http://app.example") == "http://app.example"
+  assert allowed("http://evil.example") is None
+  assert (
+    http.get("/health", headers={"Origin": "http://evil.example"}).headers.get("access-control-allow-origin") is None
+  )
+
+
+# *** the rest ***
+
+
+def test_models(client: openai.OpenAI) -> None:
+  (model,) = client.models.list().data
+  assert model.id == "talker" and model.owned_by == "tiny-llm"
+  assert client.models.retrieve("talker").id == "talker"
+  with pytest.raises(openai.NotFoundError):
+    client.models.retrieve("other")
+
+
+def test_tokenize(running: Running, http: httpx.Client) -> None:
+  tokens = http.post("/tokenize", json={"content": "Hé 🙂<|im_end|>", "parse_special": True}).json()["tokens"]
+  assert tokens == running.session.tokenizer.encode("Hé 🙂<|im_end|>", parse_special=True, add_special=False)
+  pieces = http.post("/tokenize", json={"content": "🙂", "with_pieces": True}).json()["tokens"]
+  joined = b"".join(p["piece"].encode() if isinstance(p["piece"], str) else bytes(p["piece"]) for p in pieces)
+  assert joined.decode() == "🙂"
+  assert http.post("/detokenize", json={"tokens": tokens}).json() == {"content": "Hé 🙂<|im_end|>"}
+  for path, body in [("/tokenize", {}), ("/tokenize", {"content": 1}), ("/detokenize", {"tokens": [-1]})]:
+    assert http.post(path, json=body).status_code == 400
+
+
+def test_metrics(http: httpx.Client) -> None:
+  def metric(name: str) -> float:
+    lines = http.get("/metrics").text.splitlines()
+    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+
+  before = metric("tiny_llm_generated_tokens_total")
+  http.post("/v1/completions", json={"prompt": "a", "max_tokens": 3, "ignore_eos": True})
+  assert metric("tiny_llm_generated_tokens_total") == before + 3
+  assert metric("tiny_llm_slots") == 4 and metric("tiny_llm_predicted_seconds_total") > 0
+
+
+# *** many at once ***
+
+LONG = {"messages": HELLO, "max_tokens": 450, "ignore_eos": True}
+
+
+def test_a_client_that_goes_ends_its_answer(running: Running, http: httpx.Client) -> None:
+  running.idle()
+  before = running.server.worker.counts["finished_cancelled"]
+  with http.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True, "n": 2}) as answer:
+    for _ in zip(range(3), answer.iter_lines()):
+      pass
+  running.idle()
+  with pytest.raises(httpx.ReadTimeout):
+    http.post("/v1/chat/completions", json=LONG, timeout=0.1)
+  running.idle()
+  assert running.server.worker.counts["finished_cancelled"] == before + 3
+
+
+def test_more_than_may_wait_get_503(running: Running, http: httpx.Client) -> None:
+  running.idle()
+  statuses: list[int] = []
+
+  def ask() -> None:
+    body = {**LONG, "max_tokens": 60}
+    answer = httpx.post(f"{running.url}/v1/chat/completions", json=body, headers=http.headers, timeout=120)
+    statuses.append(answer.status_code)
+    if answer.status_code == 503:
+      assert answer.headers["retry-after"] and answer.json()["error"]["code"] == "overloaded"
+
+  threads = [threading.Thread(target=ask) for _ in range(30)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert set(statuses) == {200, 503} and statuses.count(200) >= 12
+  running.idle()
+
+
+def test_two_hundred_requests(running: Running, tmp_path: Path) -> None:
+  """Of random lengths, streamed and not, some with lies in them, some of clients that vanish: each gets what it is to
+  get, and nothing is lost."""
+  import random
+
+  running.idle()
+  rng = random.Random(0)
+  texts = ["Hello", "Tell me more about it, " * 4, "x " * 40, "Hé 🙂 日本"]
+  wanted = {
+    (text, count): alone(running, [{"role": "user", "content": text}], count) for text in texts for count in (1, 7, 30)
+  }
+  work = [
+    rng.choice([*wanted]) + (rng.choice(["whole", "whole", "stream", "stream", "vanish", "lie"]),) for _ in range(200)
+  ]
+  outcomes: list[str] = []
+  lock = threading.Lock()
+
+  def one(text: str, count: int, kind: str) -> str:
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": text}], "max_tokens": count, "temperature": 0}
+    headers = {"Authorization": f"Bearer {KEY}"}
+    with httpx.Client(base_url=running.url, headers=headers, timeout=120) as http:
+      if kind == "lie":
+        answer = http.post("/v1/chat/completions", json={**body, "max_tokens": -count})
+        assert answer.status_code == 400
+        with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2]))) as raw:
+          raw.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Authorization: Bearer secret\r\nContent-Length: 100000\r\n\r\n{"
+          )  # and no more
+        return kind
+      if kind == "vanish":
+        with http.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as answer:
+          next(answer.iter_lines(), None)
+        return kind
+      while True:
+        if kind == "whole":
+          answer = http.post("/v1/chat/completions", json=body)
+          found = answer.json()["choices"][0]["message"]["content"] if answer.is_success else ""
+        else:
+          with http.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as answer:
+            lines = [line[6:] for line in answer.iter_lines() if line.startswith("data: ")]
+          if answer.is_success:
+            assert lines.pop() == "[DONE]"
+            found = "".join(json.loads(line)["choices"][0]["delta"].get("content", "") for line in lines)
+        if answer.status_code != 503:
+          break
+        time.sleep(0.05)
+      assert answer.status_code == 200 and found == wanted[text, count], (text, count, found)
+      return kind
+
+  def client() -> None:
+    while True:
+      with lock:
+        if not work:
+          return
+        item = work.pop()
+      try:
+        outcome = one(*item)
+      except Exception as error:
+        outcome = f"{item[2]}: {error!r}"
+      with lock:
+        outcomes.append(outcome)
+
+  threads = [threading.Thread(target=client) for _ in range(10)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert len(outcomes) == 200 and set(outcomes) == {"whole", "stream", "vanish", "lie"}, set(outcomes)
+  running.idle()
