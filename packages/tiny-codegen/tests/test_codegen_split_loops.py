@@ -95,8 +95,9 @@ def test_results(case: Case, run_kernel: Any) -> None:
     (16, [64] * (MOST_PIECES + 1), 1, 1),  # too many
     (15, [64, 32], 64, 2),
     (1, [64, 32], 64, 2),
-    (1, [65, 32], 64, 1),  # threads would have nothing to share
-    (15, [65, 32], 64, 1),
+    (1, [65, 32], 64, 2),  # the last blocks overlap
+    (15, [65, 32], 64, 2),
+    (1, [2, 1], 64, 2),  # there is too little to do for threads
   ],
 )
 def test_what_is_cut(outer: int, sizes: list[int], inner: int, count: int) -> None:
@@ -106,8 +107,9 @@ def test_what_is_cut(outer: int, sizes: list[int], inner: int, count: int) -> No
 
 
 def test_no_condition_is_left_and_threads_share_a_loop_around_all_pieces() -> None:
-  for outer in (1, 8, 64):
-    root = before_opts(concatenation(outer, [256, 128], 49).kernel, HOST)
+  some = [256, 128]
+  for outer, sizes, inner in ((1, some, 490), (8, some, 49), (64, some, 49), (1, [1001, 1000], 49), (1, [2, 1], 81921)):
+    root = before_opts(concatenation(outer, sizes, inner).kernel, HOST)
     assert not any(u.op in (Ops.WHERE, Ops.CMPLT) for u in root.toposort)
     common = set(root.src[0].src[1:]).intersection(*[end.src[1:] for end in root.src])
     assert [r.src[0].arg >= LEAST_SHARED for r in common] == [True]

@@ -14,6 +14,9 @@ blocks, and the blocks and the loops outside are one loop: with `s < 16`,
 
     for s: {for i < 4: out[s * 4 + i] = a[s * 4 + i]; for i < 4: out[64 + s * 4 + i] = b[s * 4 + i]}
 
+Where a piece is no multiple, its last blocks begin earlier, and write some elements a second time. Of pieces that are
+too short for blocks, a loop inside is taken in blocks. A kernel with little to do needs no threads.
+
 Source: M. Wolfe, High Performance Compilers for Parallel Computing (1996), index set splitting.
 """
 
@@ -35,6 +38,8 @@ LEAST_PIECE = 48
 """Elements of the longest piece of a loop, with the loops inside of it: shorter ones do not pay for their own loops."""
 LEAST_SHARED, MOST_SHARED = 16, 64
 """Iterations of the loop around all pieces, for threads."""
+LITTLE = 1 << 16
+"""Elements that one thread moves as fast as several."""
 OTHER = frozenset({Ops.REDUCE, Ops.AFTER, Ops.ALLOC, Ops.STAGE})
 """Kernels with these do more than move and compute elements."""
 
@@ -72,9 +77,9 @@ def _moves(root: UOp) -> bool:
   return along is None or all(stride(place.src[1], along) in (None, -1, 0, 1) for place in loads)
 
 
-def _first_cut(end: UOp, most: int) -> tuple[UOp, list[int], int] | None:
-  """The outermost loop to cut into `most` pieces or fewer, where it begins, is cut and ends, and in how many blocks
-  each piece is taken."""
+def _first_cut(end: UOp, most: int) -> tuple[UOp, list[int], UOp, int] | None:
+  """The outermost loop to cut into `most` pieces or fewer, where it begins, is cut and ends; and which loop of each
+  piece is taken in how many blocks."""
   nodes = [u for u in end.src[0].toposort if u.op in (Ops.CMPLT, Ops.FLOORMOD) and u.src[0].dtype.kind == "index"]
   for place, loop in enumerate(end.src[1:], 1):
     size, outside = extent(loop), [extent(r) for r in end.src[1:place]]
@@ -84,12 +89,16 @@ def _first_cut(end: UOp, most: int) -> tuple[UOp, list[int], int] | None:
     sizes = [high - low for low, high in zip(cuts, cuts[1:])]
     if not 2 <= len(sizes) <= most or max(sizes) * iterations(end.src[place + 1 :]) < LEAST_PIECE:
       continue
-    if any(n is None or n >= LEAST_SHARED for n in outside):
-      return loop, cuts, 0
-    around, common = math.prod([n or 1 for n in outside]), math.gcd(*sizes)
-    blocks = next(n for n in range(max(MOST_SHARED // around, 1), 0, -1) if common % n == 0)
-    if blocks * around >= LEAST_SHARED:
-      return loop, cuts, blocks
+    if any(n is None or n >= LEAST_SHARED for n in outside) or iterations(end.src[1:]) <= LITTLE:
+      return loop, cuts, loop, 0
+    around = math.prod([n or 1 for n in outside])
+    for divided, parts in [
+      (loop, sizes),
+      *[(r, [extent(r) or 0]) for r in end.src[place + 1 :] if kind(r) is kind(loop)],
+    ]:
+      for blocks in range(max(MOST_SHARED // around, 1), -(-LEAST_SHARED // around) - 1, -1):
+        if sum(-n % blocks for n in parts) * 16 <= sum(parts) and all(parts):
+          return loop, cuts, divided, blocks
   return None
 
 
@@ -113,9 +122,9 @@ def _cuts(u: UOp, loop: UOp, size: int) -> set[int]:
   return {cut for cut in found if 0 < cut < size}
 
 
-def _pieces(end: UOp, loop: UOp, cuts: list[int], blocks: int, fresh: int) -> list[UOp]:
+def _pieces(end: UOp, loop: UOp, cuts: list[int], divided: UOp, blocks: int, fresh: int) -> list[UOp]:
   """An END for each piece of a loop, with new loops from the id `fresh` on; `blocks`: 0 where threads share a loop
-  outside."""
+  outside, or need none."""
   place = end.src.index(loop)
   outside, block, counters = end.src[1:place], number(0), {}
   if blocks:
@@ -126,10 +135,16 @@ def _pieces(end: UOp, loop: UOp, cuts: list[int], blocks: int, fresh: int) -> li
     outside = (shared,)
   pieces = []
   for low, high in zip(cuts, cuts[1:]):
-    size = (high - low) // max(blocks, 1)
     # loops of their own: side by side, pieces would be read and stored a multiple of a page apart
-    own = [UOp.range(size if r is loop else r.src[0], fresh + n, kind(r)) for n, r in enumerate(end.src[place:], 1)]
-    fresh += len(own)
-    values = {**counters, **dict(zip(end.src[place:], own)), loop: simplify(block * size + own[0] + low)}
+    own, values = [], dict(counters)
+    for r in end.src[place:]:
+      fresh += 1
+      start, size = (number(low), number(high - low)) if r is loop else (number(0), r.src[0])
+      if blocks and r is divided:
+        each, last = -(-size.arg // blocks), size.arg % blocks
+        start = start + (block * each if last == 0 else (block * each).minimum(size.arg - each))
+        size = number(each)
+      own.append(UOp.range(size, fresh, kind(r)))
+      values[r] = simplify(start + own[-1])
     pieces.append(end.replace(src=(substitute_simplified(end.src[0], values), *outside, *own)))
   return pieces
