@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -412,6 +416,40 @@ def test_metrics(http: httpx.Client) -> None:
   http.post("/v1/completions", json={"prompt": "a", "max_tokens": 3, "ignore_eos": True})
   assert metric("tiny_llm_generated_tokens_total") == before + 3
   assert metric("tiny_llm_slots") == 4 and metric("tiny_llm_predicted_seconds_total") > 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no SIGINT to send")
+def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
+  path = write_talker(tmp_path / "talker.gguf")
+  with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    port = probe.getsockname()[1]
+  command = [sys.executable, "-m", "tiny_llm", "serve", str(path), "--port", str(port), "-c", "512", "--slots", "1"]
+  process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"TINY_LLM_API_KEY": KEY})
+  try:
+    assert process.stderr is not None and f"http://127.0.0.1:{port}" in process.stderr.readline()
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(600):
+      try:
+        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+        break
+      except httpx.ConnectError:
+        time.sleep(0.1)
+    assert httpx.get(f"{url}/health", headers={"Host": "evil.example"}).status_code == 400  # DNS rebinding
+    assert httpx.get(f"{url}/v1/models").status_code == 401
+    headers = {"Authorization": f"Bearer {KEY}"}
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json={**LONG, "stream": True}, headers=headers) as answer:
+      lines = answer.iter_lines()
+      next(lines)
+      process.send_signal(signal.SIGINT)
+      assert "[DONE]" in (rest := list(lines))[-2] or "is being stopped" in "".join(rest)
+    assert process.wait(60) == 0
+    assert process.stderr.read() == ""
+  finally:
+    process.kill()
+    process.wait()
+    assert process.stderr is not None
+    process.stderr.close()
 
 
 # *** many at once ***

@@ -39,8 +39,8 @@ class ContextExceeded(ValueError):
 class Grammar(Protocol):
   """What an answer may be made of, token by token; `tiny_llm.schema` makes them of JSON schemas."""
 
-  def allowed(self) -> Array:
-    """Booleans, (vocabulary,): the tokens that may come next."""
+  def allowed(self) -> Array | None:
+    """Booleans, (vocabulary,): the tokens that may come next; None for all."""
 
   def accept(self, token: int) -> bool:
     """The answer goes on with `token`. Whether it may end there and cannot go on."""

@@ -30,12 +30,10 @@ class Schemas:
   """Makes grammars for the tokens of one model, of which `vocabulary` is the number of logits."""
 
   def __init__(self, tokenizer: Tokenizer, vocabulary: int) -> None:
-    self._vocabulary, self._ends = vocabulary, sorted(tokenizer.ends)
-    if not self._ends:
+    self._vocabulary, self._text, ends = vocabulary, tokenizer, sorted(tokenizer.ends)
+    if not ends:
       raise SchemaError("the model has no token that ends an answer")
-    self._tokenizer = LLTokenizer(
-      TokenizerWrapper(_Tokens(tokenizer, vocabulary)), n_vocab=vocabulary, eos_token=self._ends
-    )
+    self._tokenizer = LLTokenizer(TokenizerWrapper(_Tokens(tokenizer, vocabulary)), n_vocab=vocabulary, eos_token=ends)
 
   def grammar(self, schema: Mapping[str, Any]) -> SchemaGrammar:
     """The grammar of the JSON texts that `schema` allows. Raises SchemaError, saying what of the schema is not
@@ -50,6 +48,11 @@ class Schemas:
     if warnings := matcher.get_grammar_warnings():
       raise SchemaError(f"the JSON schema cannot be used: {warnings[0]:.500}")
     return SchemaGrammar(matcher, self._vocabulary)
+
+  def calls(self, schema: Mapping[str, Any], begin: str, end: str, *, several: bool) -> CallGrammar:
+    """The grammar of an answer that may have JSON of `schema` between `begin` and `end`. Raises SchemaError."""
+    grammar, tokenizer = self.grammar(schema), self._text
+    return CallGrammar(grammar, tokenizer, begin, end, self._vocabulary, several)
 
 
 class SchemaGrammar:
@@ -74,6 +77,53 @@ class SchemaGrammar:
   def copy(self) -> SchemaGrammar:
     """The same grammar for another answer."""
     return SchemaGrammar(self._matcher.deep_copy(), self._vocabulary)
+
+
+class CallGrammar:
+  """An answer that is free until it writes `begin`; what follows is JSON of `schema`, then `end`, and it is free again,
+  or complete unless `several`. So a model may call functions, and calls always parse."""
+
+  def __init__(
+    self, schema: SchemaGrammar, tokenizer: Tokenizer, begin: str, end: str, vocabulary: int, several: bool
+  ) -> None:
+    self._schema, self._tokenizer, self._begin, self._end = schema, tokenizer, begin, end
+    self._vocabulary, self._several = vocabulary, several
+    self._text = b""  # the last of what was written freely
+    self._call: SchemaGrammar | None = None
+    self._forced: list[int] = []
+    self._line = tokenizer.encode("\n", add_special=False)
+
+  def allowed(self) -> Array | None:
+    """Booleans, (vocabulary,): the tokens that may come next; None for all."""
+    if self._forced:
+      allowed = np.zeros(self._vocabulary, bool)
+      allowed[self._forced[0]] = True
+      return allowed
+    return None if self._call is None else self._call.allowed()
+
+  def accept(self, token: int) -> bool:
+    """The answer goes on with `token`. Whether it is complete."""
+    if self._forced:
+      self._forced.pop(0)
+      return not self._forced and self._call is None and not self._several
+    if self._call is not None:
+      if self._call.accept(token):
+        self._call, self._text = None, b""
+        self._forced = self._tokenizer.encode(f"\n{self._end}", add_special=False, parse_special=True)
+      return False
+    self._text = (self._text + self._tokenizer.piece(token))[-256:]
+    _, tag, rest = self._text.partition(self._begin.encode())
+    if tag and not rest.strip():
+      self._call = self._schema.copy()
+      # The line after the tag is the model's habit; it is written for it unless it has done so.
+      self._forced = [] if rest else list(self._line)
+    elif tag:  # the token went on behind the tag: what it began is no call unless it parses
+      self._text = b""
+    return False
+
+  def copy(self) -> CallGrammar:
+    """The same grammar for another answer."""
+    return CallGrammar(self._schema, self._tokenizer, self._begin, self._end, self._vocabulary, self._several)
 
 
 class _Tokens:

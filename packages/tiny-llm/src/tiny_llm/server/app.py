@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from importlib.resources import files
+from threading import Lock
 from typing import Any
 
 from starlette.applications import Starlette
@@ -24,9 +25,9 @@ from starlette.routing import Route
 from tiny_llm import generate
 from tiny_llm.generate import ContextExceeded, Piece
 from tiny_llm.sampling import TokenLogprob
-from tiny_llm.schema import SchemaError, Schemas
+from tiny_llm.schema import CallGrammar, SchemaError, SchemaGrammar, Schemas
 from tiny_llm.server.body import Body, Refused, parsed
-from tiny_llm.server.tools import OPEN, Splitter, Tools, tools_of, with_instructions
+from tiny_llm.server.tools import CLOSE, OPEN, Splitter, Tools, tools_of, with_instructions
 from tiny_llm.server.worker import Busy, Job, Worker, milliseconds
 from tiny_llm.session import Session
 from tiny_llm.template import ChatTemplateError
@@ -68,7 +69,7 @@ def create_app(
     middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)), *([allowed] if origins else [])],
     exception_handlers={
       Refused: refused, HTTPException: missing, Busy: busy, ContextExceeded: too_long, ChatTemplateError: wrong,
-      ClientDisconnect: gone, Exception: failed,
+      ClientDisconnect: gone, Ended: ended, Exception: failed,
     },
   )  # fmt: skip
   app.state.server = server
@@ -102,6 +103,10 @@ def wrong(request: Request, error: Exception) -> Response:
   return refused(request, Refused(str(error)))
 
 
+def ended(request: Request, error: Exception) -> Response:
+  return refused(request, Refused(str(error), status=503, code="stopped", kind="server_error"))
+
+
 def gone(request: Request, error: Exception) -> Response:
   return Response(status_code=499)  # which nobody reads
 
@@ -109,6 +114,10 @@ def gone(request: Request, error: Exception) -> Response:
 def failed(request: Request, error: Exception) -> Response:
   message = f"{type(error).__name__}: {error}"
   return JSONResponse({"error": {"message": message, "type": "server_error", "param": None, "code": None}}, 500)
+
+
+class Ended(RuntimeError):
+  """An answer that the server itself ended."""
 
 
 class Answer:
@@ -130,6 +139,8 @@ class Answer:
   async def next(self) -> Piece:
     piece = await self._pieces.get()
     self.finish = piece.finish
+    if piece.finish == "cancelled":
+      raise Ended("the server is being stopped")
     if piece.finish == "error":
       assert self.job.generation is not None
       raise RuntimeError(f"the model failed: {self.job.generation.error}")
@@ -179,6 +190,7 @@ class Server:
     self.worker = Worker(session.engine, queue=queue)
     self.began = time.time()
     self._schemas: Schemas | None = None
+    self._lock = Lock()
 
   def close(self) -> None:
     """Ends what is being answered, and the worker."""
@@ -274,12 +286,12 @@ class Server:
     body.neutral(modalities=(["text"],), service_tier=("auto", "default"), store=(False,))
     if schema is not None and tools is not None and tools.forced:
       raise Refused("response_format and a tool_choice that asks for a call contradict each other", "response_format")
-    grammar = tools.schema() if tools is not None and tools.forced else schema
+    grammar = await asyncio.to_thread(self.grammar_of, tools, schema)
     text = await asyncio.to_thread(self.rendered, messages, tools, variables)
     if tools is not None and tools.forced:
       text += f"{OPEN}\n"
     thinks = text.rstrip().endswith("<think>")
-    if thinks and grammar is not None:
+    if thinks and isinstance(grammar, SchemaGrammar):
       text += "\n</think>\n\n"  # an answer of a schema begins at once
       thinks = False
     tokens = self.session.tokens_of(text)
@@ -300,10 +312,10 @@ class Server:
     self.check_model(body.text("model"))
     prompts = self.prompts(body.take("prompt"), "prompt")
     top = body.integer("logprobs", None, 0, 20)
-    schema = schema_of(body.take("response_format"))
+    grammar = await asyncio.to_thread(self.grammar_of, None, schema_of(body.take("response_format")))
     count = body.integer("max_tokens", 16, 1, 1 << 31)
     body.neutral(echo=(False,), best_of=(1,), suffix=("",))
-    answers, include = self.answers_of(body, prompts, count, top, schema)
+    answers, include = self.answers_of(body, prompts, count, top, grammar)
     stream = body_stream(body)
     body.done()
     self.submit(answers)
@@ -323,6 +335,23 @@ class Server:
         messages = with_instructions(messages, tools)
     return self.session.rendered(messages, tools=definitions, **variables)
 
+  def grammar_of(self, tools: Tools | None, schema: dict[str, Any] | None) -> SchemaGrammar | CallGrammar | None:
+    """What an answer is held to: a call that is forced, JSON of `schema`, or that calls which it makes parse."""
+    free = tools is not None and bool(tools.schemas) and not tools.forced and schema is None
+    wanted = tools.schema() if tools is not None and (tools.forced or free) else schema
+    if wanted is None:
+      return None
+    try:
+      with self._lock:
+        if self._schemas is None:
+          self._schemas = Schemas(self.session.tokenizer, self.session.engine.model.config.vocabulary)
+      if free and tools is not None:
+        return self._schemas.calls(wanted, OPEN, CLOSE, several=tools.parallel)
+      return self._schemas.grammar(wanted)
+    except SchemaError as error:
+      param = "response_format" if wanted is schema else "tools"
+      raise Refused(f"{param}: {error}", param) from None
+
   def tools_of(self, body: Body) -> Tools | None:
     definitions, choice = body.take("tools"), body.take("tool_choice")
     parallel = body.flag("parallel_tool_calls", True)
@@ -337,7 +366,12 @@ class Server:
     return (top or 0) if wanted else None
 
   def answers_of(
-    self, body: Body, prompts: list[list[int]], count: int | None, top: int | None, schema: dict[str, Any] | None
+    self,
+    body: Body,
+    prompts: list[list[int]],
+    count: int | None,
+    top: int | None,
+    grammar: SchemaGrammar | CallGrammar | None,
   ) -> tuple[list[Answer], bool]:
     """The answers that a body asks for, and whether a stream is to say its usage."""
     options = body.options(self.session.defaults)
@@ -350,16 +384,8 @@ class Server:
       if not isinstance(stream, dict) or not stream.keys() <= {"include_usage", "include_obfuscation"}:
         raise Refused("stream_options: expected include_usage", "stream_options")
       include = stream.get("include_usage") is True
-    grammar = None
-    if schema is not None:
-      if ignore:
-        raise Refused("ignore_eos and a schema contradict each other", "ignore_eos")
-      if self._schemas is None:
-        self._schemas = Schemas(self.session.tokenizer, self.session.engine.model.config.vocabulary)
-      try:
-        grammar = self._schemas.grammar(schema)
-      except SchemaError as error:
-        raise Refused(f"response_format or tools: {error}", "response_format") from None
+    if grammar is not None and ignore and not isinstance(grammar, CallGrammar):
+      raise Refused("ignore_eos and a schema contradict each other", "ignore_eos")
     answers = []
     for number, tokens in enumerate(prompts):
       for copy in range(times):
@@ -389,6 +415,7 @@ class Server:
 
     leaves: asyncio.Future[Any] = asyncio.ensure_future(_gone(request))
     made: asyncio.Future[list[list[Piece]]] = asyncio.gather(*map(pieces, answers))
+    made.add_done_callback(lambda done: done.cancelled() or done.exception())  # looked at, whoever else does
     try:
       await asyncio.wait([leaves, made], return_when=asyncio.FIRST_COMPLETED)
       if not made.done():

@@ -5,16 +5,18 @@ from __future__ import annotations
 import ipaddress
 import sys
 from collections.abc import Sequence
+from types import FrameType
 
 import uvicorn
 
 from tiny_llm.server.app import create_app
+from tiny_llm.server.worker import Worker
 from tiny_llm.session import Session
 
 __all__ = ["serve"]
 
 SECONDS = 3
-"""That answers may still take after Ctrl-C."""
+"""That clients may take to read the end after Ctrl-C."""
 
 
 def serve(
@@ -30,13 +32,28 @@ def serve(
   app = create_app(session, api_key=api_key, origins=origins, hosts=hosts, queue=queue)
   if not quiet:
     print(f"{session.name}: http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr)
+  config = uvicorn.Config(
+    app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=SECONDS,
+    server_header=False,
+  )  # fmt: skip
   try:
-    uvicorn.run(
-      app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=SECONDS,
-      server_header=False,
-    )  # fmt: skip
+    _Server(config, app.state.server.worker).run()
+  except KeyboardInterrupt:  # uvicorn raises it again when all is done
+    pass
   finally:
     app.state.server.close()
+
+
+class _Server(uvicorn.Server):
+  """A server that ends the answers in progress when it is told to stop; their clients are told."""
+
+  def __init__(self, config: uvicorn.Config, worker: Worker) -> None:
+    super().__init__(config)
+    self._worker = worker
+
+  def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    self._worker.cancel_all()
+    super().handle_exit(sig, frame)
 
 
 def _is_loopback(host: str) -> bool:

@@ -17,6 +17,9 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THINK, THOUGHT = "<think>", "</think>"
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+"""What a function takes that says nothing of it."""
+
 INSTRUCTIONS = """\
 You can call functions. Each is described by a JSON object:
 {tools}
@@ -32,7 +35,7 @@ class Tools:
 
   def __init__(self, definitions: list[dict[str, Any]], choice: Any, parallel: bool) -> None:
     self.definitions, self.parallel = definitions, parallel
-    self.schemas = {item["function"]["name"]: item["function"].get("parameters") or {} for item in definitions}
+    self.schemas = {item["function"]["name"]: item["function"].get("parameters") or NOTHING for item in definitions}
     self.forced: list[str] = []
     if choice == "required" and not self.schemas:
       raise Refused("tool_choice is required, and there are no tools", "tool_choice")

@@ -70,6 +70,15 @@ class Worker:
     """Ends a job, if it has not ended; its slot is free after the step that is being taken."""
     self._inbox.put(lambda: self._cancel(job))
 
+  def cancel_all(self) -> None:
+    """Ends all jobs that were submitted."""
+
+    def cancel() -> None:
+      for job in self._jobs:
+        self._cancel(job)
+
+    self._inbox.put(cancel)
+
   def call(self, function: Callable[[], object]) -> None:
     """Runs `function` in the thread of the model, between two steps."""
     self._inbox.put(function)
