@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
   "tiny-runtime-nv": {"tiny_uop", "tiny_runtime", "tiny_codegen", "llvmlite"},
   "tiny-tensor": {"tiny_uop", "tiny_sched", "tiny_runtime"},
   "tiny-llm": {"tiny_uop", "tiny_tensor", "jinja2", "numpy", "tokenizers"},
-  "tiny-dist": {"tiny_uop", "tiny_runtime", "tiny_tensor"},
+  "tiny-dist": {"tiny_uop", "tiny_sched", "tiny_runtime", "tiny_tensor"},
   "tiny-viz": {"tiny_uop"},
   "tiny-onnx": {"tiny_uop", "tiny_runtime", "tiny_tensor", "onnx", "numpy", "ml_dtypes"},
 }

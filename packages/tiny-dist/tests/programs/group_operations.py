@@ -62,4 +62,4 @@ except ValueError as error:
   assert "MPI has no type for bfloat16" in str(error), error
 group.barrier()
 group.close()
-print(f"{name} {me} of {n}", flush=True)
+print(f"{name} {me} of {n}" + "\n", end="", flush=True)

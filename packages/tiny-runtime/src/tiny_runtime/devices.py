@@ -62,6 +62,9 @@ class Devices:
     """
     if device is None:
       return self.DEFAULT
+    device, at, rank = device.partition("@")  # of a device of another process, its rank: see `tiny_uop.Sharding`
+    if at:
+      return f"{self.canonicalize(device)}@{rank}"
     family, _, rest = device.partition(":")
     by_path = (storage := BUILT_IN.get(family.upper())) is not None and storage.by_path
     if by_path and rest:

@@ -10,21 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_sched.index import known
+from tiny_sched.ranks import for_ranks, summed
+from tiny_sched.regions import Region, joined
 from tiny_sched.views import chain_view
-from tiny_uop import Ops, Sharding, UOp, dtypes, even_bounds, prod, sint
+from tiny_uop import Ops, Sharding, UOp, even_bounds, prod
 from tiny_uop.graph import chain
 
 RING = 1 << 16
 """Bytes from which on partial results go around a ring. Two devices send as much directly, in fewer steps."""
 
-Region = Sequence[tuple[sint, sint]]
+
+def for_each(x: UOp, s: Sharding, regions: Sequence[Region]) -> list[UOp]:
+  """Parts of a MULTI, one for each device of `s`; those of the devices of this process. What has no elements is a
+  constant in one process; other processes wait for this one to take part."""
+  if s.spans:
+    return [for_ranks(x, regions)]
+  sizes = [tuple([b - a for a, b in region]) for region in regions]
+  parts = zip(regions, s.devices, sizes)
+  return [UOp.const(x.dtype, 0, size) if 0 in size else gathered(x, region, d) for region, d, size in parts]
 
 
 def gathered(x: UOp, region: Region, device: str) -> UOp:
-  """A part of a MULTI on one device: copies of what it has from each piece, side by side."""
+  """A part of a MULTI on one device: copies of what it has from each piece, side by side. Of one on several ranks, each
+  rank has it on its own device of that name."""
   s = x.sharding
   assert s is not None
+  if s.spans:
+    part = for_ranks(x, [region] * len(s.devices))
+    return part if device == s.homes[0] else part.copy_to(device)
   if s.axis is None:
     here = s.devices.index(device) if device in s.devices else 0
     return _sent(x.src[here], region, s.devices[here], device)
@@ -49,26 +62,10 @@ def _sent(piece: UOp, region: Region, home: str, device: str) -> UOp:
   return (part.contiguous() if scattered else part).copy_to(device)
 
 
-def joined(parts: Sequence[UOp], axis: int) -> UOp:
-  """Values of one device one after the other along an axis. They are chosen, not added, so that -0.0 stays what it
-  is."""
-  lengths = [known(p.shape[axis]) or 0 for p in parts]
-  total, end = sum(lengths), lengths[0]
-  out = parts[0].pad(_around(parts[0], axis, 0, total - end))
-  for part, length in zip(parts[1:], lengths[1:]):
-    around = _around(part, axis, end, total - end - length)
-    inside = UOp.const(dtypes.bool, True, part.shape).pad(around)
-    out = inside.where(part.pad(around), out)
-    end += length
-  return out
-
-
-def _around(part: UOp, axis: int, before: int, after: int) -> list[tuple[sint, sint]]:
-  return [(before, after) if i == axis else (0, 0) for i in range(len(part.shape))]
-
-
 def combined(op: Ops, partials: Sequence[UOp], s: Sharding) -> list[UOp]:
   """The partial results of all devices combined with ADD, MUL or MAX, on each of them."""
+  if s.spans:
+    return [summed(op, partials[0], s)]
   size = prod(partials[0].shape)
   nbytes = size * partials[0].dtype.itemsize if isinstance(size, int) else 0
   together = around_the_ring if len(partials) > 2 and nbytes >= RING else directly

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tiny_sched.collectives import combined, gathered
+from tiny_sched.collectives import combined, for_each, gathered
 from tiny_sched.graph_rules import scalar_of
+from tiny_sched.ranks import scattered
 from tiny_uop import GroupOp, Ops, PatternMatcher, Samples, Sharding, UOp, UPat, dtypes, even_bounds, rule
 from tiny_uop.shape import pairs
 from tiny_uop.sharding import is_local, kept
@@ -24,7 +25,7 @@ def layout(u: UOp) -> Sharding:
 
 def multi(s: Sharding, pieces: Sequence[UOp]) -> UOp:
   """A value of its pieces."""
-  return UOp(Ops.MULTI, pieces[0].dtype, tuple(pieces), s.axis)
+  return UOp.multi(s, pieces)
 
 
 def pieces_of(x: UOp, s: Sharding) -> list[UOp]:
@@ -33,13 +34,15 @@ def pieces_of(x: UOp, s: Sharding) -> list[UOp]:
   if x.op is Ops.MULTI and x.src and layout(x).devices == s.devices:
     if layout(x) == s or not x.shape:
       return list(x.src)
-    return [gathered(x, s.region(i, x.shape), d) for i, d in enumerate(s.devices)]
+    if s.spans and layout(x).axis is None and (piece := scattered(x.src[0], s)) is not None:
+      return [piece]
+    return for_each(x, s, [s.region(i, x.shape) for i in range(len(s.devices))])
   const = scalar_of(x)
   if const is None and x.device is not None:
     where = f"on {x.device} and is used with values on {', '.join(s.devices)}"
     raise ValueError(f"{x!r} is {where}: copy one of them with COPY first")
   x = x if const is None else const.filling(x.shape)
-  return [x.shrink(s.region(i, x.shape)) if x.shape else x for i in range(len(s.devices))]
+  return [x.shrink(s.region(i, x.shape)) if x.shape else x for i in s.here]
 
 
 def everywhere(x: UOp) -> list[UOp]:
@@ -53,7 +56,8 @@ def everywhere(x: UOp) -> list[UOp]:
 def _const(u: UOp, d: UOp) -> UOp | None:
   if not isinstance(d.arg, tuple):
     return None
-  return multi(Sharding(d.arg), [u.with_src((d.replace(arg=name),)) for name in d.arg])
+  s = Sharding(d.arg)
+  return multi(s, [u.with_src((d.replace(arg=name),)) for name in s.homes])
 
 
 def _whole(x: UOp) -> tuple[tuple[int | UOp, int | UOp], ...]:
@@ -63,9 +67,12 @@ def _whole(x: UOp) -> tuple[tuple[int | UOp, int | UOp], ...]:
 def _copy_to_several(x: UOp, u: UOp, d: UOp) -> UOp | None:
   if not isinstance(d.arg, tuple):
     return None
+  s = u.arg or Sharding(d.arg)
+  if x.op is Ops.MULTI and layout(x).devices == s.devices:
+    return multi(s, pieces_of(x, s))
   if x.op is Ops.MULTI:
-    return multi(Sharding(d.arg), [gathered(x, _whole(x), name) for name in d.arg])
-  return multi(Sharding(d.arg), [x.copy_to(name) for name in d.arg])
+    return multi(s, [gathered(x, s.region(i, x.shape), name) for i, name in zip(s.here, s.homes)])
+  return multi(s, [x.shrink(s.region(i, x.shape)).copy_to(name) for i, name in zip(s.here, s.homes)])
 
 
 def _copy_to_one(x: UOp, u: UOp, d: UOp) -> UOp | None:
@@ -94,7 +101,7 @@ def _moved_here(x: UOp, u: UOp) -> UOp | None:
     return None
   before, after = layout(x), layout(u)
   made = []
-  for i, piece in enumerate(x.src):
+  for i, piece in zip(before.here, x.src, strict=True):
     if u.op in (Ops.RESHAPE, Ops.EXPAND):
       shape = after.part_shape(i, u.shape)
       made.append(piece.reshape(shape) if u.op is Ops.RESHAPE else piece.expand(shape))
@@ -132,18 +139,18 @@ def _shrink_across(x: UOp, u: UOp) -> UOp | None:
     return None
   starts = u.geometry[::2]
   regions = [[(a + n, b + n) for (a, b), n in zip(after.region(i, u.shape), starts)] for i in range(len(after.devices))]
-  return multi(after, [gathered(x, region, d) for region, d in zip(regions, after.devices)])
+  return multi(after, for_each(x, after, regions))
 
 
 def _flip_across(x: UOp, u: UOp) -> UOp | None:
   if (after := _across(u)) is None or after.axis is None:
     return None
-  size, made = after.bounds[-1], []
-  for i, d in enumerate(after.devices):
+  size, regions = after.bounds[-1], []
+  for i in range(len(after.devices)):
     region = list(after.region(i, u.shape))
     region[after.axis] = (size - after.bounds[i + 1], size - after.bounds[i])
-    made.append(gathered(x, region, d).flip(u.arg))
-  return multi(after, made)
+    regions.append(region)
+  return multi(after, [part.flip(u.arg) for part in for_each(x, after, regions)])
 
 
 def _pad_across(x: UOp, u: UOp) -> UOp | None:
@@ -153,17 +160,20 @@ def _pad_across(x: UOp, u: UOp) -> UOp | None:
   around = list(pairs(u.geometry))
   first = around[axis][0]
   assert isinstance(first, int)
-  made = []
-  for i, d in enumerate(after.devices):
-    start, stop = (b - first for b in after.bounds[i : i + 2])
-    low, high = max(start, 0), min(stop, size)
-    if low >= high:  # nothing but padding
-      zero = UOp(Ops.CONST, u.dtype, (UOp(Ops.DEVICE, arg=d),), u.const_like(0).base.arg)
-      made.append(zero.filling(after.part_shape(i, u.shape)))
-      continue
-    region = [(low, high) if a == axis else whole for a, whole in enumerate(_whole(x))]
-    padding = [(low - start, stop - high) if a == axis else p for a, p in enumerate(around)]
-    made.append(gathered(x, region, d).pad(padding))
+  regions, paddings = [], []
+  for start, stop in zip(after.bounds, after.bounds[1:]):
+    low, high = max(start - first, 0), min(stop - first, size)
+    low, high = (low, high) if low < high else (0, 0)  # nothing but padding
+    regions.append([(low, high) if a == axis else whole for a, whole in enumerate(_whole(x))])
+    paddings.append([(low - start + first, stop - first - high) if a == axis else p for a, p in enumerate(around)])
+  made: list[UOp] = []
+  for i, part in zip(after.here, for_each(x, after, regions), strict=True):
+    if 0 in part.shape:
+      zero = UOp(Ops.CONST, u.dtype, (UOp(Ops.DEVICE, arg=after.homes[len(made)]),), u.const_like(0).base.arg)
+      filled = zero.filling(after.part_shape(i, u.shape))
+      made.append(filled.later_than(part.base) if after.spans else filled)  # other ranks wait for this one to take part
+    else:
+      made.append(part.pad(paddings[i]))
   return multi(after, made)
 
 
@@ -203,7 +213,7 @@ def _barrier(u: UOp) -> UOp | None:
   x, *before = u.src
   if all(s.op is not Ops.MULTI for s in u.src):
     return None
-  homes = layout(x).devices if x.op is Ops.MULTI else (x.device,)
+  homes = layout(x).homes if x.op is Ops.MULTI else (x.device,)
   made = []
   for i, home in enumerate(homes):
     own = [p for b in before for p in (b.src if b.op is Ops.MULTI else (b,)) if p.device in (None, home)]
@@ -221,7 +231,7 @@ def _store(v: UOp, x: UOp, u: UOp) -> UOp | None:
     raise ValueError(f"STORE through {view}: store a value for all of it")
   if x.op is Ops.MULTI and layout(x) == s:
     return None
-  return u.with_src((v, multi(s, [_on(d, piece) for piece, d in zip(pieces_of(x, s), s.devices)])))
+  return u.with_src((v, multi(s, [_on(d, piece) for piece, d in zip(pieces_of(x, s), s.homes)])))
 
 
 def _on(device: str, x: UOp) -> UOp:

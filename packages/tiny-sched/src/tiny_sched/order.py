@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
+from itertools import pairwise
 
 from tiny_sched.index import ZERO, flatten, simplify
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem
 from tiny_sched.versions import BufferVersions
-from tiny_uop import Ops, UOp
+from tiny_uop import Ops, UOp, collective_of
 
 
 def ordered(items: Sequence[ScheduleItem], versions: BufferVersions) -> list[ScheduleItem]:
@@ -67,6 +68,10 @@ def _apart(item: ScheduleItem) -> tuple[ScheduleItem, ScheduleItem]:
   return first, second
 
 
+def _collective(item: ScheduleItem) -> UOp | None:
+  return collective_of(item.body) if item.given and item.body is not None else None
+
+
 # *** all items ***
 
 
@@ -87,7 +92,10 @@ class _Order:
   def found(self) -> list[ScheduleItem]:
     """A valid order. Where there is none, readers of old versions are made to read copies until there is."""
     while True:
-      self.writers = {region.base if store is None else store: i for i in self.items for store, region in i.written}
+      # what fills memory for another item to accumulate in has not made the value yet
+      filling = {item.first.number for item in self.items if item.first is not None}
+      making = [item for item in self.items if item.number not in filling]
+      self.writers = {region.base if store is None else store: i for i in making for store, region in i.written}
       self.after = [set() for _ in self.items]
       for item in self.items:
         for earlier in self.needed(item):
@@ -95,10 +103,17 @@ class _Order:
             self.after[earlier.number].add(item.number)
         for region in item.read:
           self.after[item.number].update(later.number for later in self.overwriters(item, region))
+      for one, other in pairwise(self.collectives()):
+        self.after[one.number].add(other.number)
       order = self.topological()
       if len(order) == len(self.items):
         return order
       self.break_cycle({u.number for u in self.items} - {u.number for u in order})
+
+  def collectives(self) -> list[ScheduleItem]:
+    """The items that all ranks carry out together, in the order that all keep to."""
+    numbers = {item.number: body.arg.number for item in self.items if (body := _collective(item)) is not None}
+    return [self.items[n] for n in sorted(numbers, key=lambda n: numbers[n])]
 
   def needed(self, item: ScheduleItem) -> Iterator[ScheduleItem]:
     """Items whose results this one reads or overwrites (read after write, write after write)."""

@@ -21,7 +21,7 @@ from tiny_sched.scatter import is_plain, scatter_of
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem, loop_over
 from tiny_sched.versions import BufferVersions
 from tiny_sched.views import View
-from tiny_uop import GroupOp, Ops, UOp, kernel_params, written_params
+from tiny_uop import GroupOp, Ops, UOp, collective_of, kernel_params, written_params
 from tiny_uop.records import dataclass
 
 Key: TypeAlias = "tuple[int, Index, Gate]"
@@ -202,7 +202,7 @@ def decide(c: Context, u: UOp) -> None:
   if u.op in MEMORY:
     return
   if u.op is Ops.CALL:
-    if demands or u in c.forced or u in c.homes:
+    if demands or u in c.forced or u in c.homes or collective_of(u.src[0]) is not None:
       start_given(c, u)
     return
   if is_reinterpretation(u) or u.op is Ops.BARRIER:

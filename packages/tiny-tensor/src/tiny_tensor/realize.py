@@ -99,8 +99,8 @@ def buffer_for(uop: UOp) -> tuple[UOp, UOp]:
   writes does it through this view (`shaped`), and since a graph binds a variable to one value, all mean the same rows.
   """
   if (s := uop.sharding) is not None:
-    made = [buffer_on(d, s.part_shape(i, uop.shape), uop.dtype)[1] for i, d in enumerate(s.devices)]
-    whole = UOp(Ops.MULTI, uop.dtype, tuple(made), s.axis)
+    made = [buffer_on(d, s.part_shape(i, uop.shape), uop.dtype)[1] for i, d in zip(s.here, s.homes)]
+    whole = UOp.multi(s, made)
     return whole, whole
   return buffer_on(uop.device or Device.DEFAULT, uop.shape, uop.dtype)
 

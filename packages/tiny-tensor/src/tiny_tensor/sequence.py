@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from tiny_runtime import Device
 from tiny_tensor.base import TensorBase
-from tiny_uop import AddrSpace, AxisType, Devices, DType, KernelInfo, Ops, UOp, dtypes, prod
-from tiny_uop.sharding import Sharding
+from tiny_uop import AddrSpace, AxisType, Devices, DType, KernelInfo, Ops, Sharding, UOp, dtypes, prod
 
 T = TypeVar("T", bound=TensorBase)
 Index = UOp | int
@@ -152,7 +151,7 @@ def called(make: Maker, threads: int, results: tuple[Array, ...], *inputs: T) ->
 
 def has_groups(place: Devices) -> bool:
   """Whether a device, or the first of several, has workgroups."""
-  return Device.opened(place if isinstance(place, str) else place[0]).capabilities.local_memory > 0
+  return Device.opened(place if isinstance(place, str) else Sharding(place).homes[0]).capabilities.local_memory > 0
 
 
 def _on(device: str, t: T) -> T:
@@ -164,8 +163,8 @@ def _on(device: str, t: T) -> T:
 
 
 def _in_pieces(make: Maker, threads: int, results: tuple[Array, ...], sharding: Sharding, *inputs: T) -> tuple[T, ...]:
-  if sharding.axis != 0:
-    whole = called(make, threads, results, *[t.to(sharding.devices[0]) for t in inputs])
+  if sharding.axis != 0 or sharding.spans:
+    whole = called(make, threads, results, *[t.to(sharding.homes[0]) for t in inputs])
     return tuple([t._wrap(t.uop.laid_out(Sharding(sharding.devices)), False) for t in whole])
   pieces = []
   for place, device in enumerate(sharding.devices):

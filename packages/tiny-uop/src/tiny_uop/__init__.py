@@ -8,19 +8,23 @@ from tiny_uop.args import (
   STREAMING,
   Accumulate,
   AxisType,
+  Collective,
   CustomGradient,
   KernelInfo,
   Opt,
   OptOps,
   ParamInfo,
   ProgramInfo,
+  Sharding,
   Stage,
+  even_bounds,
   register_arg,
 )
 from tiny_uop.context import Context, ContextVar, EnvironmentVariable, getenv
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.evaluate import evaluate, exec_alu
 from tiny_uop.kernel import (
+  collective_of,
   is_kernel,
   kernel_params,
   read_params,
@@ -34,7 +38,6 @@ from tiny_uop.node import live_nodes
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.samples import Samples
 from tiny_uop.shape import Shape, prod, same_shape, sint
-from tiny_uop.sharding import Sharding, even_bounds
 from tiny_uop.text.print import IR_VERSION, print_uop
 from tiny_uop.truncate import truncate
 from tiny_uop.uop import Devices, UOp, new_buffer_id
@@ -51,13 +54,14 @@ if TYPE_CHECKING:
   from tiny_uop.text.parse import ParseError, parse_uop
 
 __all__ = [
-  "ACCUMULATORS", "ASYNC", "STREAMING", "Accumulate", "AddrSpace", "AxisType", "BoundsError", "Context", "ContextVar",
-  "CustomGradient", "DType", "Devices", "DiffLine", "EnvironmentVariable", "GroupOp", "IR_VERSION", "KernelInfo", "Ops",
-  "Opt", "OptOps", "ParamInfo", "ParseError", "Pass", "PatternMatcher", "ProgramInfo", "PtrDType", "RewriteLoop",
-  "Rule", "Samples", "Shape", "Sharding", "SpecError", "Stage", "UOp", "UPat", "check_bounds", "diff_graphs", "dtypes",
-  "evaluate", "even_bounds", "exec_alu", "getenv", "graph_rewrite", "is_kernel", "kernel_params", "live_nodes",
-  "new_buffer_id", "parse_uop", "print_uop", "prod", "read_params", "reads_what_was_there", "register_arg", "rule",
-  "same_shape", "simplify", "sint", "spec", "stored_to", "truncate", "value_nodes", "written_params",
+  "ACCUMULATORS", "ASYNC", "STREAMING", "Accumulate", "AddrSpace", "AxisType", "BoundsError", "Collective", "Context",
+  "ContextVar", "CustomGradient", "DType", "Devices", "DiffLine", "EnvironmentVariable", "GroupOp", "IR_VERSION",
+  "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError", "Pass", "PatternMatcher", "ProgramInfo",
+  "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding", "SpecError", "Stage", "UOp", "UPat",
+  "check_bounds", "collective_of", "diff_graphs", "dtypes", "evaluate", "even_bounds", "exec_alu", "getenv",
+  "graph_rewrite", "is_kernel", "kernel_params", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod",
+  "read_params", "reads_what_was_there", "register_arg", "rule", "same_shape", "simplify", "sint", "spec",
+  "stored_to", "truncate", "value_nodes", "written_params",
 ]  # fmt: skip
 
 # what hardly a program asks for, and rewriting: who only builds graphs does without

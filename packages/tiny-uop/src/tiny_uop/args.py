@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tiny_uop.dtype import AddrSpace, DType
 from tiny_uop.ops import Named, Ops
 from tiny_uop.records import dataclass
+
+if TYPE_CHECKING:
+  from tiny_uop.shape import Shape, sint
 
 
 class AxisType(Named):
@@ -92,6 +95,98 @@ class Opt:
 
 
 @dataclass(frozen=True)
+class Sharding:
+  """Where the elements of a value are: all of them on each of `devices` (`axis` None), or piece i, the positions from
+  `bounds[i]` to before `bounds[i + 1]` of an axis, on device i. No piece is empty.
+
+  Devices of other processes have their rank behind the name: `CPU@3`. Where there are such, this process's own have
+  `@=` and its rank: `CPU@=1` is the device CPU here, in the process of rank 1.
+  """
+
+  devices: tuple[str, ...]
+  axis: int | None = None
+  bounds: tuple[int, ...] = ()
+
+  def region(self, device: int, shape: Shape) -> tuple[tuple[sint, sint], ...]:
+    """(start, stop) per axis of what is on a device, given by its number, of a value of a shape."""
+    whole: list[tuple[sint, sint]] = [(0, s) for s in shape]
+    if self.axis is not None:
+      whole[self.axis] = (self.bounds[device], self.bounds[device + 1])
+    return tuple(whole)
+
+  def part_shape(self, device: int, shape: Shape) -> Shape:
+    """The shape of what is on a device, given by its number, of a value of a shape."""
+    if self.axis is None:
+      return shape
+    length = self.bounds[device + 1] - self.bounds[device]
+    return (*shape[: self.axis], length, *shape[self.axis + 1 :])
+
+  @property
+  def spans(self) -> bool:
+    """Whether the devices belong to several processes."""
+    return "@" in self.devices[0]
+
+  @property
+  def here(self) -> tuple[int, ...]:
+    """The numbers of the devices of this process: all of them, unless they belong to several."""
+    if not self.spans:
+      return tuple(range(len(self.devices)))
+    return tuple([i for i, name in enumerate(self.devices) if "@=" in name])
+
+  @property
+  def homes(self) -> tuple[str, ...]:
+    """The devices of this process, as it calls them itself."""
+    return tuple([self.devices[i].partition("@")[0] for i in self.here])
+
+  @property
+  def ranks(self) -> tuple[int, ...]:
+    """The rank of each device; of devices of one process, none."""
+    return tuple([int(name.partition("@")[2].lstrip("=")) for name in self.devices]) if self.spans else ()
+
+  def along(self, axis: int | None, bounds: Sequence[int] = ()) -> Sharding:
+    """Another layout on the same devices."""
+    return Sharding(self.devices, axis, tuple(bounds))
+
+  def evenly(self, axis: int, size: sint) -> Sharding:
+    """Pieces of an axis as equal as can be; all of it on each device where there are fewer positions than devices."""
+    if not isinstance(size, int) or size < len(self.devices):
+      return self.along(None)
+    return self.along(axis, even_bounds(size, len(self.devices)))
+
+
+def even_bounds(size: int, count: int) -> tuple[int, ...]:
+  """Where `count` pieces of an axis begin, and its end: the first `size % count` of them are one longer."""
+  length, longer = divmod(size, count)
+  return tuple([i * length + min(i, longer) for i in range(count + 1)])
+
+
+@dataclass(frozen=True)
+class Collective:
+  """Argument of COLLECTIVE: what several processes (ranks) do together, each with arrays of its own.
+
+  Of array k this rank sends `sent[k][p]` elements to the rank at position p of `ranks`, one part after the other, and
+  gets `received[k][p]` from it. With "all_gather" it sends all ranks the same, and both are what each rank has.
+  """
+
+  kind: str
+  """"all_gather": every rank gets what all have, in the order of the ranks. "all_to_all": every rank has a part for
+  each. "all_reduce", "reduce_scatter": sums over the ranks, whole or `received` elements at each; tiny-sched makes them
+  of the others, or leaves them to the fabric. "broadcast": what the first of `ranks` has."""
+  ranks: tuple[int, ...]
+  """The processes that take part, by number, in the order that results have."""
+  sent: tuple[tuple[int, ...], ...] = ()
+  received: tuple[tuple[int, ...], ...] = ()
+  position: int = 0
+  """Of this process in `ranks`."""
+  op: Ops | None = None
+  """What a sum is made with: ADD, MUL or MAX."""
+  number: int = 0
+  """Its place among the collectives of the schedule: all ranks keep to that order."""
+  graph: str = ""
+  """Of the graph that it belongs to, as all ranks have it: a digest that they compare."""
+
+
+@dataclass(frozen=True)
 class KernelInfo:
   """Argument of a kernel's SINK. `opts` None means the optimiser chooses; a tuple is applied as given."""
 
@@ -146,7 +241,20 @@ class CustomGradient:
 
 ARG_TYPES: dict[str, type] = {
   t.__name__: t
-  for t in (AxisType, AddrSpace, OptOps, Opt, KernelInfo, Stage, Accumulate, ParamInfo, ProgramInfo, CustomGradient)
+  for t in (
+    AxisType,
+    AddrSpace,
+    OptOps,
+    Opt,
+    Sharding,
+    Collective,
+    KernelInfo,
+    Stage,
+    Accumulate,
+    ParamInfo,
+    ProgramInfo,
+    CustomGradient,
+  )
 }
 
 _T = TypeVar("_T", bound=type)

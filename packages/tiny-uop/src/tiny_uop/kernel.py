@@ -39,14 +39,23 @@ def reads_what_was_there(access: UOp) -> bool:
   return access.op is Ops.LOAD or isinstance(access.arg, Accumulate)
 
 
+def collective_of(kernel: UOp) -> UOp | None:
+  """The COLLECTIVE that a kernel consists of, if it is one."""
+  return first if is_kernel(kernel) and kernel.src and (first := kernel.src[0]).op is Ops.COLLECTIVE else None
+
+
 def written_params(kernel: UOp) -> set[int]:
   """The numbers of the PARAMs that a kernel stores to."""
+  if (found := collective_of(kernel)) is not None:
+    return set(range(len(found.src) // 2))
   targets = [stored_to(u) for u in kernel.walk() if u.op is Ops.STORE]
   return {int(u.arg) for u in targets if u.op is Ops.PARAM}
 
 
 def read_params(kernel: UOp) -> set[int]:
   """The numbers of the PARAMs of which a kernel reads what was there before it."""
+  if (found := collective_of(kernel)) is not None:
+    return set(range(len(found.src) // 2, len(found.src)))
   accesses = [u for u in kernel.walk() if u.op in (Ops.LOAD, Ops.STORE) and reads_what_was_there(u)]
   return {int(memory.arg) for memory in map(stored_to, accesses) if memory.op is Ops.PARAM}
 

@@ -60,6 +60,7 @@ class Ops(Named):
   STAGE = auto()
   BARRIER = auto()
   MMA = auto()
+  COLLECTIVE = auto()
   SHUFFLE = auto()
   # program level
   VECTORIZE = auto()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tiny_uop.args import Sharding
 from tiny_uop.dtype import PtrDType, dtypes
 from tiny_uop.kernel import kernel_params
 from tiny_uop.ops import GroupOp, Ops
@@ -122,6 +123,9 @@ def _reduce(u: UOp) -> Shape | None:
 
 def _multi(u: UOp) -> Shape | None:
   shape = u.src[0]._shape
+  if isinstance(u.arg, Sharding):  # a Sharding: of the pieces, only those of this process are there
+    axis, bounds = u.arg.axis, u.arg.bounds
+    return shape if axis is None or shape is None else (*shape[:axis], bounds[-1], *shape[axis + 1 :])
   if u.arg is None or shape is None:
     return shape
   total: sint = 0

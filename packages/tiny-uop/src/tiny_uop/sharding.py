@@ -10,53 +10,12 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from tiny_uop.args import Sharding
 from tiny_uop.ops import GroupOp, Ops
-from tiny_uop.records import dataclass
-from tiny_uop.shape import Shape, pairs, prod, same_size, sint
+from tiny_uop.shape import Shape, pairs, prod, same_size
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
-
-
-@dataclass(frozen=True)
-class Sharding:
-  """Where the elements of a value are: all of them on each of `devices` (`axis` None), or piece i, the positions from
-  `bounds[i]` to before `bounds[i + 1]` of an axis, on device i. No piece is empty.
-  """
-
-  devices: tuple[str, ...]
-  axis: int | None = None
-  bounds: tuple[int, ...] = ()
-
-  def region(self, device: int, shape: Shape) -> tuple[tuple[sint, sint], ...]:
-    """(start, stop) per axis of what is on a device, given by its number, of a value of a shape."""
-    whole: list[tuple[sint, sint]] = [(0, s) for s in shape]
-    if self.axis is not None:
-      whole[self.axis] = (self.bounds[device], self.bounds[device + 1])
-    return tuple(whole)
-
-  def part_shape(self, device: int, shape: Shape) -> Shape:
-    """The shape of what is on a device, given by its number, of a value of a shape."""
-    if self.axis is None:
-      return shape
-    length = self.bounds[device + 1] - self.bounds[device]
-    return (*shape[: self.axis], length, *shape[self.axis + 1 :])
-
-  def along(self, axis: int | None, bounds: Sequence[int] = ()) -> Sharding:
-    """Another layout on the same devices."""
-    return Sharding(self.devices, axis, tuple(bounds))
-
-  def evenly(self, axis: int, size: sint) -> Sharding:
-    """Pieces of an axis as equal as can be; all of it on each device where there are fewer positions than devices."""
-    if not isinstance(size, int) or size < len(self.devices):
-      return self.along(None)
-    return self.along(axis, even_bounds(size, len(self.devices)))
-
-
-def even_bounds(size: int, count: int) -> tuple[int, ...]:
-  """Where `count` pieces of an axis begin, and its end: the first `size % count` of them are one longer."""
-  length, longer = divmod(size, count)
-  return tuple([i * length + min(i, longer) for i in range(count + 1)])
 
 
 def regrouped(old: Shape, new: Shape, axis: int, bounds: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
@@ -157,6 +116,8 @@ def _moved(u: UOp) -> Sharding | None:
 
 
 def _multi(u: UOp) -> Sharding:
+  if isinstance(u.arg, Sharding):
+    return u.arg
   assert isinstance(u.device, tuple)
   ends = accumulate([int(s.shape[u.arg]) for s in u.src], initial=0) if u.arg is not None else ()
   return Sharding(u.device, u.arg, tuple(ends))
@@ -164,7 +125,8 @@ def _multi(u: UOp) -> Sharding:
 
 _RULES: dict[Ops, Callable[[Any], Sharding | None]] = {
   Ops.MULTI: _multi,
-  **dict.fromkeys((Ops.CONST, Ops.COPY, Ops.BUFFER), lambda u: Sharding(d) if type(d := u.device) is tuple else None),
+  **dict.fromkeys((Ops.CONST, Ops.BUFFER), lambda u: Sharding(d) if type(d := u.device) is tuple else None),
+  Ops.COPY: lambda u: u.arg or (Sharding(d) if type(d := u.device) is tuple else None),
   **dict.fromkeys(_MOVED, _moved),
   **dict.fromkeys((*GroupOp.Identity, Ops.CUSTOM_GRADIENT, Ops.BARRIER, Ops.AFTER), lambda u: u.src[0]._sharding),
   **dict.fromkeys(GroupOp.Elementwise, _elementwise),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from tiny_uop.args import Accumulate, AxisType, Stage
+from tiny_uop.args import Accumulate, AxisType, Sharding, Stage
 from tiny_uop.bounds import bounds
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.locks import in_child, shared_lock
@@ -15,7 +15,7 @@ from tiny_uop.node import Node, cached, recursive
 from tiny_uop.operators import Operators
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import Shape, join_geometry, prod, same_size, shape_of, sint, split_geometry
-from tiny_uop.sharding import Sharding, sharding_of
+from tiny_uop.sharding import sharding_of
 from tiny_uop.truncate import truncate
 
 _NO_RANGES: frozenset[Any] = frozenset()
@@ -58,6 +58,8 @@ class UOp(Operators["UOp | float"], Node):
     if op is Ops.COPY and len(self.src) == 2:
       return self.src[1]._device
     if op is Ops.MULTI:
+      if isinstance(self.arg, Sharding):
+        return self.arg.devices
       return tuple([str(s._device) for s in self.src])
     return next((d for s in self.src if (d := s._device) is not None), None)
 
@@ -418,9 +420,16 @@ class UOp(Operators["UOp | float"], Node):
       return self
     if sharding.axis is None:
       return self.copy_to(sharding.devices)
+    if sharding.spans:
+      return UOp(Ops.COPY, self.dtype, (self, UOp(Ops.DEVICE, arg=sharding.devices)), sharding)
     shape = self.shape
     pieces = [self.shrink(sharding.region(i, shape)).copy_to(d) for i, d in enumerate(sharding.devices)]
-    return UOp(Ops.MULTI, self.dtype, tuple(pieces), sharding.axis)
+    return UOp.multi(sharding, pieces)
+
+  @staticmethod
+  def multi(sharding: Sharding, pieces: Sequence[UOp]) -> UOp:
+    """A value of its pieces: those on the devices of this process, in their order."""
+    return UOp(Ops.MULTI, pieces[0].dtype, tuple(pieces), sharding if sharding.spans else sharding.axis)
 
   def assign(self, value: UOp) -> UOp:
     """The contents of this buffer after `value` has been written to it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -16,61 +18,72 @@ _TODO = "pip install 'tiny-dist[mpi]' and an MPI (mpich, openmpi), or use mpi4py
 class MpiGroup:
   """The ranks of a communicator."""
 
-  def __init__(self, communicator: Any) -> None:
+  def __init__(self, communicator: Any, start: Start) -> None:
     from mpi4py import MPI
 
-    self._mpi, self._comm = MPI, communicator
+    self._mpi, self._comm, self._start = MPI, communicator, start
     self.rank: int = communicator.rank
     self.size: int = communicator.size
     self._types = {
       "float32": MPI.FLOAT, "float64": MPI.DOUBLE, "int8": MPI.INT8_T, "uint8": MPI.UINT8_T, "int32": MPI.INT32_T,
       "uint32": MPI.UINT32_T, "int64": MPI.INT64_T, "uint64": MPI.UINT64_T,
     }  # fmt: skip
+    # where ranks share processors, one that waits lets the others go on; MPI itself would keep the processor
+    self._shares = start.local_size > (os.cpu_count() or 1)
     self._ops = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
 
   def all_gather(self, out: memoryview, data: memoryview, counts: Sequence[int]) -> None:
     """See `Group`."""
     byte = self._mpi.BYTE
     if len(set(counts)) == 1:
-      self._comm.Allgather([data, counts[0], byte], [out, counts[0], byte])
+      self._do("Allgather", [data, counts[0], byte], [out, counts[0], byte])
     else:
-      self._comm.Allgatherv([data, counts[self.rank], byte], [out, (counts, _places(counts)), byte])
+      self._do("Allgatherv", [data, counts[self.rank], byte], [out, (counts, _places(counts)), byte])
 
   def all_to_all(self, out: memoryview, received: Sequence[int], data: memoryview, sent: Sequence[int]) -> None:
     """See `Group`."""
     byte = self._mpi.BYTE
-    self._comm.Alltoallv([data, (sent, _places(sent)), byte], [out, (received, _places(received)), byte])
+    self._do("Alltoallv", [data, (sent, _places(sent)), byte], [out, (received, _places(received)), byte])
 
   def broadcast(self, data: memoryview, root: int) -> None:
     """See `Group`."""
-    self._comm.Bcast([data, data.nbytes, self._mpi.BYTE], root)
+    self._do("Bcast", [data, data.nbytes, self._mpi.BYTE], root)
 
   def send(self, data: memoryview, to: int) -> None:
     """See `Group`."""
-    self._comm.Send([data, data.nbytes, self._mpi.BYTE], to)
+    self._do("Send", [data, data.nbytes, self._mpi.BYTE], to)
 
   def recv(self, data: memoryview, of: int) -> None:
     """See `Group`."""
-    self._comm.Recv([data, data.nbytes, self._mpi.BYTE], of)
+    self._do("Recv", [data, data.nbytes, self._mpi.BYTE], of)
 
   def all_reduce(self, data: memoryview, dtype: str, op: str) -> None:
     """See `Group`."""
     kind = self._type(dtype)
-    self._comm.Allreduce(self._mpi.IN_PLACE, [data, data.nbytes // kind.size, kind], self._ops[op])
+    self._do("Allreduce", self._mpi.IN_PLACE, [data, data.nbytes // kind.size, kind], self._ops[op])
 
   def reduce_scatter(self, out: memoryview, data: memoryview, dtype: str, op: str, counts: Sequence[int]) -> None:
     """See `Group`."""
     kind = self._type(dtype)
     elements = [n // kind.size for n in counts]
-    self._comm.Reduce_scatter([data, sum(elements), kind], [out, elements[self.rank], kind], elements, self._ops[op])
+    self._do("Reduce_scatter", [data, sum(elements), kind], [out, elements[self.rank], kind], elements, self._ops[op])
+
+  def _do(self, name: str, *arguments: Any) -> None:
+    if not self._shares:
+      getattr(self._comm, name)(*arguments)
+      return
+    request, pause = getattr(self._comm, f"I{name.lower()}")(*arguments), 1e-6
+    while not request.Test():
+      time.sleep(pause)
+      pause = min(2 * pause, 1e-3)
 
   def barrier(self) -> None:
     """See `Group`."""
-    self._comm.Barrier()
+    self._do("Barrier")
 
   def split(self, ranks: Sequence[int]) -> Group:
     """See `Group`."""
-    return MpiGroup(self._comm.Create_group(self._comm.Get_group().Incl(list(ranks))))
+    return MpiGroup(self._comm.Create_group(self._comm.Get_group().Incl(list(ranks))), self._start)
 
   def abort(self, code: int) -> None:
     """See `Group`."""
@@ -106,7 +119,7 @@ class _Mpi:
     if world.size != start.size:
       reason = f"{start.launcher or 'nobody'} started {start.size} processes, and MPI knows of {world.size}"
       raise Unusable(f"{reason}: mpiexec and mpi4py belong to different MPIs. Use the mpiexec of this environment")
-    return MpiGroup(world)
+    return MpiGroup(world, start)
 
 
 def _library() -> str:

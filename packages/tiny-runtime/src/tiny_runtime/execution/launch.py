@@ -12,12 +12,13 @@ from tiny_runtime.compile_cache import compile_cached, kernel_name, settings_key
 from tiny_runtime.contract import Memory, Program
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import Unavailable
+from tiny_runtime.execution.collectives import CollectiveLaunch
 from tiny_runtime.execution.measure import measure_on
 from tiny_runtime.execution.printing import print_binary, print_launch
 from tiny_runtime.opened import OpenDevice
 from tiny_runtime.profiling.recording import begin, end
 from tiny_runtime.units import short
-from tiny_uop import Ops, UOp
+from tiny_uop import Ops, UOp, collective_of
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
 from tiny_uop.locks import shared_lock, undivided
 from tiny_uop.origins import Origin, origins_of
@@ -70,7 +71,8 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
 
 def new_kernels(calls: Iterable[UOp]) -> list[UOp]:
   """Those of some CALLs whose kernel no device has loaded."""
-  return [call for call in calls if call.op is Ops.CALL and call.src[0].op is Ops.SINK and call.src[0] not in _loaded]
+  kernels = [call for call in calls if call.op is Ops.CALL and call.src[0].op is Ops.SINK]
+  return [call for call in kernels if call.src[0] not in _loaded and collective_of(call.src[0]) is None]
 
 
 class KernelLaunch:
@@ -243,7 +245,7 @@ class CopyLaunch:
     return ", peer" if direct else ", by host"
 
 
-Launch = KernelLaunch | CopyLaunch
+Launch = KernelLaunch | CopyLaunch | CollectiveLaunch
 
 
 def prepare(call: UOp) -> Launch:
@@ -259,6 +261,8 @@ def prepare(call: UOp) -> Launch:
     return CopyLaunch(buffers[0], buffers[1], origins_of(call))
   if body.op is not Ops.SINK:
     raise TypeError(f"the body of a CALL is a kernel SINK or a COPY, got {body!r}")
+  if (collective := collective_of(body)) is not None:
+    return CollectiveLaunch(collective.arg, buffers, origins_of(call))
   name = kernel_name(body)
   if not buffers:
     raise ValueError(f"kernel {name} is called without buffers, so no device is known to run it")

@@ -10,6 +10,7 @@ from time import perf_counter_ns
 from tiny_runtime.buffer import Buffer
 from tiny_runtime.contract import Graph, GraphCopy, GraphKernel, Memory
 from tiny_runtime.counters import GlobalCounters
+from tiny_runtime.execution.collectives import CollectiveLaunch
 from tiny_runtime.execution.launch import CopyLaunch, KernelLaunch, Launch
 from tiny_runtime.opened import OpenDevice
 from tiny_runtime.profiling.recording import begin, by_kernel, end, happened
@@ -203,5 +204,7 @@ def _leads(launches: Sequence[Launch]) -> dict[OpenDevice, OpenDevice]:
 
 def _device_of(launch: Launch, lead: dict[OpenDevice, OpenDevice]) -> OpenDevice | None:
   """The device with graphs that a launch can be submitted to."""
+  if isinstance(launch, CollectiveLaunch):
+    return None
   leads = {lead.get(device) for device in launch.devices()}
   return leads.pop() if len(leads) == 1 else None

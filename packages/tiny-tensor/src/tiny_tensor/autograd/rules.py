@@ -104,6 +104,8 @@ def of_multi(g: UOp, n: UOp) -> Grads:
   """To each piece its part. Of equal copies, the value is that of the first."""
   s = n.sharding
   assert s is not None
+  if s.spans:
+    return tuple([None] * len(n.src))  # what this process has is data; who wants its gradient shards the tensor
   if s.axis is None:
     return (g.copy_to(s.devices[0]), *[None] * (len(n.src) - 1))
   return tuple([g.shrink(s.region(i, n.shape)).copy_to(d) for i, d in enumerate(s.devices)])
@@ -178,6 +180,7 @@ compared with finite differences, are in the tests: `gradient_examples.py`."""
 WITHOUT_GRADIENT: dict[Ops, str] = {
   Ops.DETACH: "this is what it is for",
   Ops.BITCAST: "bits are not numbers",
+  Ops.COLLECTIVE: "it is the body of a CALL, which has none",
   **dict.fromkeys(GroupOp.Compare, "gives a bool"),
   **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.THREEFRY), "integers"),
   **dict.fromkeys((Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.DEVICE, Ops.BUFFER), "a leaf"),

@@ -38,7 +38,8 @@ class DeviceMixin(TensorBase):
       return self._derive(place_const(self.uop, name))
     here = self.uop.device
     if isinstance(here, tuple) and isinstance(name, str) and not computes(name):
-      return self._derive(self.uop.copy_to(here[0]).copy_to(name))  # pieces are put together where kernels run
+      first = Sharding(here).homes[0]
+      return self._derive(self.uop.copy_to(first).copy_to(name))  # pieces are put together where kernels run
     return self._derive(self.uop.copy_to(name))
 
   def cpu(self) -> Self:
@@ -65,6 +66,9 @@ class DeviceMixin(TensorBase):
     if axis is not None and not -self.ndim <= axis < self.ndim:
       raise IndexError(f"axis {axis} of a tensor of {self.ndim} axes")
     names = device_names(devices)
+    there = self.uop.sharding
+    if axis is None and there is not None and there.axis is not None and there.devices == names:
+      return self._derive(self.uop.copy_to(names))
     if len(names) == 1 or axis is None:
       return self.to(names)
     axis %= self.ndim
@@ -127,7 +131,7 @@ def packable(source: UOp, sharding: Sharding) -> bool:
   """Whether pieces of a value lie scattered on one device that can put them in order before they are sent."""
   if not isinstance(source.device, str) or not computes(source.device) or is_const(source):
     return False
-  return sharding.axis is not None and prod(source.shape[: sharding.axis]) != 1
+  return sharding.axis is not None and not sharding.spans and prod(source.shape[: sharding.axis]) != 1
 
 
 def in_packets(source: UOp, sharding: Sharding) -> UOp:

@@ -23,7 +23,7 @@ from tiny_tensor.realize import (
 )
 from tiny_tensor.shapes import value_of
 from tiny_tensor.strides import run_of
-from tiny_uop import Ops, UOp, dtypes
+from tiny_uop import Ops, Sharding, UOp, dtypes
 
 if TYPE_CHECKING:
   import numpy
@@ -101,7 +101,7 @@ class RealizationMixin(TensorBase):
     if isinstance(place := self.uop.device, tuple):
       if not (is_realized(x.uop) or x._history or tracing.active() or is_const(x.uop)):
         x.realize()
-      return x.detach().to(place[0])._computed()
+      return x.detach().to(Sharding(place).homes[0])._computed()
     if (view := run_of(self.uop)) is not None:
       return buffer_of(view[0]).view(view[1] * self.dtype.itemsize, math.prod(shape)), nbytes, shape
     if only_stored(self.uop) and not is_whole(self.uop):

@@ -14,7 +14,7 @@ from tiny_tensor.methods.reduce import accumulator_dtype
 from tiny_tensor.methods.windows import windows
 from tiny_tensor.naming import methods_known_as
 from tiny_tensor.shapes import normalize_axis, upper
-from tiny_uop import AddrSpace, AxisType, Devices, DType, Ops, UOp, dtypes, prod, sint
+from tiny_uop import AddrSpace, AxisType, Devices, DType, Ops, Sharding, UOp, dtypes, prod, sint
 from tiny_uop.records import dataclass
 
 WINDOWS = 16  # up to this length all sums are made of their terms, inside of whatever kernel wants them
@@ -34,7 +34,7 @@ IDENTITIES: dict[Ops, Callable[[DType], Any]] = {
 
 def _widest(dtype: DType, place: Devices) -> DType:
   """The type in which a device adds up values."""
-  known = Device.opened(place if isinstance(place, str) else place[0]).capabilities.dtypes
+  known = Device.opened(place if isinstance(place, str) else Sharding(place).homes[0]).capabilities.dtypes
   return dtypes.float64 if dtype == dtypes.float32 and "float64" in known else dtype
 
 

@@ -136,7 +136,9 @@ def _after(b: Batching, u: UOp) -> UOp:
 
 def _multi(b: Batching, u: UOp) -> UOp:
   pieces = tuple([b.all(s) for s in u.src])
-  return u.replace(src=pieces, arg=None if u.arg is None else u.arg + 1)
+  s = u.sharding
+  assert s is not None
+  return UOp.multi(s if s.axis is None else s.along(s.axis + 1, s.bounds), pieces)
 
 
 def _custom_gradient(b: Batching, u: UOp) -> UOp:

@@ -5,7 +5,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tiny_uop.args import ACCUMULATORS, ASYNC, STREAMING, Accumulate, AxisType, KernelInfo, ProgramInfo, Stage
+from tiny_uop.args import (
+  ACCUMULATORS,
+  ASYNC,
+  STREAMING,
+  Accumulate,
+  AxisType,
+  Collective,
+  KernelInfo,
+  ProgramInfo,
+  Stage,
+)
 from tiny_uop.dtype import AddrSpace, DType, PtrDType, dtypes
 from tiny_uop.evaluate import lanes_of
 from tiny_uop.ops import GroupOp, Ops
@@ -214,6 +224,9 @@ _KERNEL = (
       lambda u: _store(u) and _accumulates(u)),
   row(Ops.REDUCE, "a value of its dtype, RANGEs and arg (ADD, MUL or MAX, ())",
       lambda u: u.arg in [(op, ()) for op in REDUCED] and u.src[0].dtype is u.dtype and _closes(u)),
+  row(Ops.COLLECTIVE, "PARAMs from 0 on, as many that are written as are read after these, and Collective as arg",
+      lambda u: void(u) and isinstance(u.arg, Collective) and [s.arg for s in u.src] == list(range(len(u.src)))
+      and len(u.src) % 2 == 0 and all(s.op is Ops.PARAM for s in u.src)),
   row(Ops.END, "an effect and RANGEs", lambda u: void(u) and waitable(u.src[:1]) and _closes(u)),
   row(Ops.STAGE, "a value of its dtype, RANGEs and a Stage",
       lambda u: u.src[0].dtype is u.dtype and isinstance(u.arg, Stage) and all(r.op is Ops.RANGE for r in u.src[1:])),

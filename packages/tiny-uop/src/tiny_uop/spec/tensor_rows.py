@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tiny_uop.args import CustomGradient
+from tiny_uop.args import CustomGradient, Sharding
 from tiny_uop.kernel import is_kernel, kernel_params, written_params
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import all_known, pairs, prod, same_shape, same_size
@@ -71,6 +71,10 @@ def _own_gradient(u: UOp) -> bool:
 
 
 def _multi(u: UOp) -> bool:
+  if isinstance(u.arg, Sharding):
+    s, shapes = u.arg, [piece.shape for piece in u.src]
+    fits = all(same_shape(shape, s.part_shape(i, u.shape)) for i, shape in zip(s.here, shapes))
+    return alike(u, len(s.homes)) and fits and tuple([piece.device for piece in u.src]) == s.homes
   if not alike(u, len(u.src)) or not are_names(u.device) or not (u.arg is None or is_a(u.arg, int)):
     return False
   first = u.src[0].shape
@@ -111,10 +115,12 @@ TENSOR = (
       lambda u: bool(u.src) and u.src[0].dtype is u.dtype and all(is_value(s.dtype) for s in u.src)),
   row(Ops.CALL, "a kernel whose PARAMs are its results, then its inputs; a DEVICE; the inputs, of the sizes and dtypes "
       "of their PARAMs; the number of the result as arg, and its dtype", _tensor_call),
-  row(Ops.COPY, "a value of its dtype and a DEVICE, of one name or several",
-      lambda u: len(u.src) == 2 and u.src[0].dtype is u.dtype and u.src[1].op is Ops.DEVICE),
+  row(Ops.COPY, "a value of its dtype and a DEVICE, of one name or several; of several, possibly the Sharding as arg",
+      lambda u: len(u.src) == 2 and u.src[0].dtype is u.dtype and u.src[1].op is Ops.DEVICE
+      and (u.arg is None or (isinstance(u.arg, Sharding) and u.arg.devices == u.src[1].arg))),
   row(Ops.MULTI, "pieces of its dtype, one on each of several devices, of shapes that agree but along the axis that is "
-      "arg, along which none is empty; for arg None all of one shape", _multi),
+      "arg, along which none is empty; for arg None all of one shape; of devices of several processes, those of this "
+      "one, and the Sharding as arg", _multi),
   row(Ops.STORE, "a view of a BUFFER, an AFTER or a MULTI of them, and a value of its dtype and shape", _tensor_store),
   row(Ops.AFTER, "a BUFFER, a view, an AFTER or a MULTI of these, and effects",
       lambda u: len(u.src) > 1 and u.src[0].dtype is u.dtype and is_value(u.dtype) and all(void(s) for s in u.src[1:])),

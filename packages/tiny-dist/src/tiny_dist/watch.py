@@ -1,0 +1,157 @@
+"""What happens when a rank is late, or gone: who it is, in words, instead of a program that hangs.
+
+Each rank keeps a page of memory that says what it is doing. Two watch it: a thread, which says which ranks the others
+wait for, and after a time ends all; and a small process, which outlives a rank that is killed and says which it was.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tiny_uop.context import ContextVar
+
+DIST_SLOW = ContextVar("DIST_SLOW", 30, "seconds after which a rank that waits for others says which; 0: it never does")
+DIST_TIMEOUT = ContextVar(
+  "DIST_TIMEOUT", 1800, "seconds after which a rank that waits for others ends the program on all of them; 0: never"
+)
+_PAGE = 4096
+_HEAD = struct.Struct("=QQ")  # steps begun, length of the words
+
+# It waits until the rank has closed the pipe, by an end of any kind. Of the ranks of a machine the first that ends by
+# surprise speaks, for its launcher kills the others: the file is made once.
+_OUTLIVES = """
+import mmap, os, sys, time
+pipe, page, marker, who = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+said = os.read(pipe, 1)
+if not said:
+  try:
+    os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+  except OSError:
+    sys.exit()
+  words = mmap.mmap(page, 4096, access=mmap.ACCESS_READ)
+  doing = words[16:16 + int.from_bytes(words[8:16], sys.byteorder)].decode()
+  print(f"tiny_dist: {who} has ended by surprise, {doing}", file=sys.stderr, flush=True)
+  sys.stderr.close()
+  os.close(2)
+  time.sleep(20)
+  os.unlink(marker)
+"""
+
+
+class Watch:
+  """The page of this rank, and who looks at it. `others` tells where those of other ranks are: (machine, process,
+  file descriptor) of each; it is asked once."""
+
+  def __init__(self, rank: int, size: int, abort: Callable[[int], None]) -> None:
+    self.rank, self.size, self._abort = rank, size, abort
+    self._file = tempfile.TemporaryFile()
+    self._file.truncate(_PAGE)
+    self._page = mmap.mmap(self._file.fileno(), _PAGE)
+    self._steps = 0
+    self._since = 0.0
+    self._doing = ""
+    self._places: Sequence[tuple[str, int, int]] = ()
+    self.note("at the start")
+    self._pipe: int | None = None
+    if os.name == "posix":
+      self._start_outliving()
+    threading.Thread(target=self._look, name="tiny_dist watch", daemon=True).start()
+
+  @property
+  def place(self) -> tuple[str, int, int]:
+    """Where the page of this rank is."""
+    return os.uname().nodename if os.name == "posix" else "", os.getpid(), self._file.fileno()
+
+  def know(self, places: Sequence[tuple[str, int, int]]) -> None:
+    """Where the pages of all ranks are."""
+    self._places = places
+
+  def _start_outliving(self) -> None:
+    read, write = os.pipe()
+    marker = str(Path(tempfile.gettempdir()) / f"tiny-dist-{os.getppid()}-{os.getuid()}")
+    who = f"rank {self.rank} of {self.size} (process {os.getpid()} on {os.uname().nodename})"
+    page = self._file.fileno()
+    subprocess.Popen(
+      [sys.executable, "-I", "-S", "-c", _OUTLIVES, str(read), str(page), marker, who],
+      pass_fds=(read, page), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    os.close(read)
+    os.set_inheritable(write, False)
+    self._pipe = write
+
+  def note(self, doing: str) -> None:
+    """Says on the page what this rank does from now on."""
+    words = doing.encode()[: _PAGE - _HEAD.size]
+    self._page[: _HEAD.size + len(words)] = _HEAD.pack(self._steps, len(words)) + words
+
+  def begin(self, doing: str) -> None:
+    """A step in which this rank needs others."""
+    self._steps += 1
+    self._doing, self._since = doing, time.monotonic()
+    self.note(f"in {doing}")
+
+  def end(self) -> None:
+    """The step is over."""
+    self._since = 0.0
+    words = self._doing.encode()[: _PAGE - _HEAD.size - 6]
+    self._page[_HEAD.size : _HEAD.size + 6 + len(words)] = b"after " + words
+    self._page[8:16] = struct.pack("=Q", 6 + len(words))
+
+  def close(self) -> None:
+    """This rank ends as it should."""
+    self._since = 0.0
+    if self._pipe is not None:
+      os.write(self._pipe, b".")
+      os.close(self._pipe)
+      self._pipe = None
+
+  def late(self) -> str:
+    """Who has not come as far as this rank, and what each of them does; in words."""
+    found, unknown = [], []
+    for rank, (machine, process, page) in enumerate(self._places):
+      if rank == self.rank:
+        continue
+      if machine != self.place[0]:
+        unknown.append(rank)
+        continue
+      try:
+        head = Path(f"/proc/{process}/fd/{page}").read_bytes()
+      except OSError:
+        found.append(f"rank {rank} (process {process}), which is gone")
+        continue
+      steps, length = _HEAD.unpack_from(head)
+      doing = head[_HEAD.size : _HEAD.size + length].decode(errors="replace")
+      if steps < self._steps:
+        found.append(f"rank {rank} (process {process}), which is {doing}")
+    if not found and unknown:
+      found.append(f"one of the ranks {', '.join(map(str, unknown))} on other machines")
+    return "; ".join(found) or "the transfer itself: all ranks take part in it"
+
+  def _look(self) -> None:
+    said = 0.0
+    while True:
+      time.sleep(0.5)
+      since, slow, limit = self._since, DIST_SLOW.value, DIST_TIMEOUT.value
+      if not since:
+        said = 0.0
+        continue
+      waited = time.monotonic() - since
+      if limit and waited > limit:
+        self._say(f"rank {self.rank} has waited {waited:.0f} s in {self._doing} for {self.late()}; it ends all ranks")
+        self._abort(3)
+        os._exit(3)
+      elif slow and waited > slow and said != since:
+        said = since
+        self._say(f"rank {self.rank} waits since {waited:.0f} s in {self._doing} for {self.late()}")
+
+  def _say(self, words: str) -> None:
+    print(f"tiny_dist: {words}", file=sys.stderr, flush=True)

@@ -1,0 +1,275 @@
+"""The ranks that run this program together. `init` opens their group; tiny-runtime carries out collectives with it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import struct
+import sys
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from tiny_dist.groups.discovery import opened
+from tiny_dist.groups.protocol import Group
+from tiny_dist.start import started
+from tiny_dist.watch import Watch
+from tiny_runtime import Buffer, use_communicator
+from tiny_sched.ranks import graph_lines
+from tiny_tensor.methods.random import STREAM
+from tiny_uop import Collective, DType, dtypes
+from tiny_uop.context import ContextVar
+
+DIST_GROUP = ContextVar(
+  "DIST_GROUP", "", "the group that ranks talk over: a name of `python -m tiny_dist`; empty: the first usable"
+)
+DIST_NAN = ContextVar(
+  "DIST_NAN",
+  0,
+  "1: what ranks send each other is looked at first, and a NaN or an infinity is an error that names the rank",
+)
+_DIGEST = 8
+_ENDED = b"\0" * _DIGEST
+
+
+class RankError(RuntimeError):
+  """The ranks do not do the same, or one of them cannot go on."""
+
+
+class World:
+  """All ranks that were started together. Made by `init`."""
+
+  def __init__(self, name: str, group: Group) -> None:
+    self.name = name
+    """The fabric."""
+    self.group = group
+    """All ranks."""
+    self.rank = group.rank
+    """The number of this process."""
+    self.size = group.size
+    """How many there are."""
+    self._groups: dict[tuple[int, ...], Group] = {tuple(range(group.size)): group}
+    self._watch = Watch(self.rank, self.size, group.abort) if self.size > 1 else None
+    if self._watch is not None:
+      self._watch.know([tuple(place) for place in self.all_of(self._watch.place)])
+    self._open = True
+    self._parted = False  # ranks have found that they do not do the same
+
+  # *** what programs ask for ***
+
+  def all_of(self, value: Any) -> list[Any]:
+    """What each rank gives, in their order: values that JSON can hold. All ranks call it."""
+    data = json.dumps(value).encode()
+    return [json.loads(text) for text in self._all_bytes(self.group, data)]
+
+  def barrier(self) -> None:
+    """Waits until all ranks have come here."""
+    self._watched("a barrier", self.group.barrier)
+
+  def end(self) -> None:
+    """Leaves the group; the program does so at its end. Ranks that still want something of this one are told."""
+    if not self._open:
+      return
+    self._open = False
+    use_communicator(None)
+    if self._watch is not None:
+      if not self._parted:
+        self._agree(self.group, _ENDED)
+      self._watch.close()
+    self.group.close()
+
+  # *** collectives ***
+
+  def group_of(self, ranks: tuple[int, ...]) -> Group:
+    """The group of some ranks, made when it is first asked for: by all of them at the same point of the program."""
+    if ranks not in self._groups:
+      self._groups[ranks] = self.group.split(ranks)
+    return self._groups[ranks]
+
+  def collective(self, what: Collective, results: Sequence[Buffer], inputs: Sequence[Buffer]) -> None:
+    """See `tiny_runtime.Communicator`. Raises RankError where the ranks' graphs differ, before anything is sent."""
+    group = self.group_of(what.ranks)
+    if what.number == 0:
+      self._agree(group, bytes.fromhex(what.graph))
+    sizes = [b.dtype.itemsize for b in inputs]
+    data, out = [_bytes_of(b) for b in inputs], [_bytes_of(b) for b in results]
+    if DIST_NAN.value:
+      self._refuse_nan(what, inputs, data)
+    words = f"{what.kind} number {what.number}, {sum(d.nbytes for d in data)} bytes"
+    if len(data) == 1:
+      sent, received = ([n * sizes[0] for n in counts[0]] for counts in (what.sent, what.received))
+      self._watched(words, _move, group, what, out[0], received, data[0], sent)
+    else:
+      self._watched(words, _move_packed, group, what, out, data, sizes)
+    for buffer, view in zip(results, out):
+      if not buffer.opened.capabilities.host_mapped:
+        buffer.write(view)
+
+  def _watched(self, words: str, do: Any, *arguments: Any) -> None:
+    watch = self._watch
+    if watch is None:
+      do(*arguments)
+      return
+    watch.begin(words)
+    do(*arguments)
+    watch.end()
+
+  def _all_bytes(self, group: Group, data: bytes) -> list[bytes]:
+    """The bytes of each rank."""
+    lengths = bytearray(8 * group.size)
+    group.all_gather(memoryview(lengths), memoryview(struct.pack("=q", len(data))), [8] * group.size)
+    counts = struct.unpack(f"={group.size}q", lengths)
+    out = bytearray(sum(counts))
+    group.all_gather(memoryview(out), memoryview(data), counts)
+    ends = [sum(counts[: i + 1]) for i in range(group.size)]
+    return [bytes(out[end - n : end]) for end, n in zip(ends, counts)]
+
+  def _agree(self, group: Group, digest: bytes) -> None:
+    """Sees to it that all ranks have the same graph. Raises RankError on each of them otherwise."""
+    out = memoryview(bytearray(_DIGEST * group.size))
+    what = "the end of the program" if digest == _ENDED else f"the comparison of graph {digest.hex()}"
+    self._watched(what, group.all_gather, out, memoryview(digest), [_DIGEST] * group.size)
+    digests = [bytes(out[i * _DIGEST : (i + 1) * _DIGEST]) for i in range(group.size)]
+    if len(set(digests)) == 1:
+      return
+    self._parted = True
+    texts = self._all_bytes(group, "\n".join(graph_lines(digest.hex())).encode())
+    if digest == _ENDED:
+      print(f"tiny_dist: rank {self.rank} ends, and other ranks go on: {self._said(digests)}", file=sys.stderr)
+      return
+    raise RankError(f"the ranks do not compute the same. {self._said(digests)}{_difference(digests, texts)}")
+
+  def _said(self, digests: Sequence[bytes]) -> str:
+    ended = [i for i, d in enumerate(digests) if d == _ENDED]
+    if ended:
+      return f"Rank {', '.join(map(str, ended))} has come to the end of its program"
+    return f"Graphs by rank: {', '.join(d.hex() for d in digests)}"
+
+  def _refuse_nan(self, what: Collective, inputs: Sequence[Buffer], data: Sequence[memoryview]) -> None:
+    bad = [k for k, (b, d) in enumerate(zip(inputs, data)) if not _is_finite(b.dtype, d)]
+    told = self.all_of(bad)
+    if any(told):
+      who = "; ".join(f"rank {r}, array {', '.join(map(str, ks))}" for r, ks in enumerate(told) if ks)
+      raise RankError(
+        f"NaN or infinity in what goes into {what.kind} number {what.number} of graph {what.graph}: {who} (of "
+        f"{len(data)} arrays). Look at the input and the loss of that rank"
+      )
+
+
+def _move(
+  group: Group, what: Collective, out: memoryview, received: Sequence[int], data: memoryview, sent: Sequence[int]
+) -> None:
+  if what.kind == "all_gather":
+    group.all_gather(out[: sum(received)], data[: sent[what.position]], received)
+  elif what.kind == "all_to_all":
+    group.all_to_all(out[: sum(received)], received, data[: sum(sent)], sent)
+  else:
+    raise ValueError(f"a collective {what.kind!r} in a schedule; expected all_gather or all_to_all")
+
+
+def _move_packed(
+  group: Group, what: Collective, out: Sequence[memoryview], data: Sequence[memoryview], sizes: Sequence[int]
+) -> None:
+  """Several arrays as one message: for each rank the parts of all of them, one after the other."""
+  count, me, gathers = group.size, what.position, what.kind == "all_gather"
+  sent = [[n * size for n in counts] for counts, size in zip(what.sent, sizes)]
+  received = [[n * size for n in counts] for counts, size in zip(what.received, sizes)]
+  to = [sum(s[p] for s in sent) for p in range(count)]
+  of = [sum(r[p] for r in received) for p in range(count)]
+  message = memoryview(bytearray(to[me] if gathers else sum(to)))
+  place, starts = 0, [0] * len(data)
+  for p in [me] if gathers else range(count):
+    for k, array in enumerate(data):
+      n = sent[k][p]
+      message[place : place + n] = array[starts[k] : starts[k] + n]
+      place, starts[k] = place + n, starts[k] + n
+  arrived = memoryview(bytearray(sum(of)))
+  _move(group, what, arrived, of, message, to)
+  place, starts = 0, [0] * len(out)
+  for p in range(count):
+    for k, array in enumerate(out):
+      n = received[k][p]
+      array[starts[k] : starts[k] + n] = arrived[place : place + n]
+      place, starts[k] = place + n, starts[k] + n
+
+
+def _bytes_of(buffer: Buffer) -> memoryview:
+  """The memory of a buffer where the host can see it, all launches done; a copy of it elsewhere."""
+  view = buffer.look()
+  return view.cast("B") if view.format != "B" else view
+
+
+_EXPONENTS: dict[DType, tuple[Any, int]] = {
+  dtypes.float32: ("I", 0x7F800000),
+  dtypes.float64: ("Q", 0x7FF << 52),
+  dtypes.float16: ("H", 0x7C00),
+  dtypes.bfloat16: ("H", 0x7F80),
+}
+"""How the words of a type are read, and the bits of its exponent."""
+
+
+def _is_finite(dtype: DType, data: memoryview) -> bool:
+  """Whether no element is a NaN or an infinity: those have all bits of the exponent set."""
+  if dtype not in _EXPONENTS or not data.nbytes:
+    return True
+  form, bits = _EXPONENTS[dtype]
+  return all(int(word) & bits != bits for word in data.cast(form))
+
+
+def _difference(digests: Sequence[bytes], texts: Sequence[bytes]) -> str:
+  """The first node in which a graph differs from that of the first rank."""
+  first = texts[0].decode().split("\n")
+  for rank, (digest, text) in enumerate(zip(digests, texts)):
+    lines = text.decode().split("\n")
+    if digest == digests[0] or _ENDED in (digest, digests[0]):
+      continue
+    longest = max(len(first), len(lines))
+    pairs = zip(first + [""] * (longest - len(first)), lines + [""] * (longest - len(lines)))
+    for number, (one, other) in enumerate(pairs):
+      if one != other:
+        nodes = f"\n  rank 0: {one or 'nothing more'}\n  rank {rank}: {other or 'nothing more'}"
+        return f". The first node that differs is number {number}:{nodes}"
+  return ""
+
+
+def _agree_on_random_numbers(found: World) -> None:
+  """All ranks go on with the random numbers of rank 0, unless they have the same already."""
+  state = bytearray(struct.pack("=2Q", STREAM.key, STREAM.counter))
+  found.group.broadcast(memoryview(state), 0)
+  STREAM.key, STREAM.counter = struct.unpack("=2Q", state)
+
+
+_world: list[World] = []
+
+
+def _fail(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+  """An error that nobody caught ends all ranks: the others would wait for this one."""
+  found = _world[0]
+  print(f"tiny_dist: rank {found.rank} of {found.size} has failed", file=sys.stderr)
+  traceback.print_exception(kind, error, where)
+  sys.stderr.flush()
+  if found._watch is not None:
+    found._watch.close()
+    found.group.abort(1)
+
+
+def init() -> World:
+  """Finds the other ranks and opens the group to them; once per process, a second call gives the same. Afterwards all
+  ranks draw the same random numbers, those that rank 0 would.
+
+  An error that nobody catches ends all ranks from now on. Raises `Unusable`, with what each installed group says.
+  """
+  if not _world:
+    found = World(*opened(started(), DIST_GROUP.value))
+    _world.append(found)
+    use_communicator(found)
+    sys.excepthook = _fail
+    atexit.register(found.end)
+    _agree_on_random_numbers(found)
+  return _world[0]
+
+
+def world() -> World:
+  """What `init` has opened; it is called if it was not."""
+  return init()

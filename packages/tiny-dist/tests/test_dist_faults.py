@@ -1,0 +1,51 @@
+"""What goes wrong ends soon, with words that say which rank it was."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from dist_ranks import lines, ranks
+
+
+@pytest.mark.parametrize(("fault", "says"), [
+  ("graphs", "refused: the ranks do not compute the same"),
+  ("shapes", "refused: the ranks do not compute the same"),
+])  # fmt: skip
+def test_ranks_that_differ_find_out(fault: str, says: str) -> None:
+  assert lines(ranks(2, "faults.py", fault)) == [says, says]
+
+
+def test_a_nan_says_which_rank() -> None:
+  assert lines(ranks(2, "faults.py", "nan", environment={"DIST_NAN": "1"})) == ["refused: NaN of rank 1"] * 2
+
+
+def test_a_rank_that_has_ended() -> None:
+  done = ranks(2, "faults.py", "ended")
+  assert lines(done) == ["refused: rank 1 has ended"]
+  assert "rank 1 ends, and other ranks go on" in done.stderr
+
+
+def test_a_rank_that_fails_ends_the_others() -> None:
+  done = ranks(2, "faults.py", "failed", seconds=60)
+  assert done.returncode != 0
+  assert "rank 1 of 2 has failed" in done.stderr and "OSError: no such file: data.bin" in done.stderr
+
+
+def test_a_killed_rank_ends_the_others() -> None:
+  start = time.monotonic()
+  done = ranks(3, "faults.py", "killed", seconds=60)
+  assert done.returncode != 0 and time.monotonic() - start < 45  # 30 s, and the start of three processes
+  assert "rank 1 of 3 (process " in done.stderr and "has ended by surprise" in done.stderr, done.stderr
+  assert "rank 0 of 3" not in done.stderr and "rank 2 of 3" not in done.stderr
+
+
+def test_a_slow_rank_is_named() -> None:
+  done = ranks(2, "faults.py", "slow", environment={"DIST_SLOW": "1"})
+  assert lines(done) == ["came in the end"] * 2
+  assert "rank 0 waits since" in done.stderr and "for rank 1 (process " in done.stderr, done.stderr
+
+
+def test_a_rank_that_is_stuck_ends_all() -> None:
+  done = ranks(2, "faults.py", "stuck", environment={"DIST_TIMEOUT": "3"}, seconds=60)
+  assert done.returncode != 0 and "it ends all ranks" in done.stderr and "for rank 1 (process " in done.stderr
