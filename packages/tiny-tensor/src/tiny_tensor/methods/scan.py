@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, Self
@@ -205,14 +206,15 @@ class ScanMixin(TensorBase):
     return self.gather(place, positions), positions
 
   def logcumsumexp(self, axis: int = 0) -> Self:
-    """Running `logsumexp`: every window against its own maximum."""
+    """Running `logsumexp`: sums of exponentials against the running maximum, by which they shrink where it grows."""
     x, dtype = self._with_precision()
     place = normalize_axis(axis, self.ndim)
     if self.ndim == 0 or self.numel() == 0:
       return self._as_float()
-    x = x.transpose(place, -1)
-    size = x.shape[-1]
-    n = upper(size)
-    seen = windows(x._pad_identity(n - 1, Ops.MAX, front=True)._filled_up(x.ndim - 1), (n,), (1,), (1,))
-    seen = seen if isinstance(size, int) else seen._select_axis(x.ndim - 1, 0, size)
-    return seen.logsumexp(-1).transpose(place, -1)._as_dtype(dtype)
+    most = x.detach()._scan(place, Ops.MAX)
+
+    def against_most(t: Self) -> Self:
+      return ((t == most) & t.isinf()).where(0.0, t - most).exp()  # infinity less infinity is NaN
+
+    shrinks = against_most(most._shifted(place, -math.inf))
+    return (most + shrinks._scan(place, Ops.MULACC, against_most(x)).log())._as_dtype(dtype)
