@@ -84,3 +84,25 @@ def test_levels_keep_what_is_below(printed: dict[int, str]) -> None:
 def test_readme_names_every_level() -> None:
   readme = (Path(__file__).parents[2] / "packages" / "tiny-uop" / "README.md").read_text()
   assert "DEBUG" in readme
+
+
+def test_a_filter_by_kernel(tmp_path: Path) -> None:
+  """DEBUG_KERNELS leaves out what belongs to others."""
+  environment = {
+    **os.environ,
+    "DEVICE": "CPU",
+    "DEBUG": "7",
+    "DEBUG_KERNELS": "reduce_64x64*,none",
+    "TINY_CACHE": str(tmp_path),
+  }
+  done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=True)
+  named = re.findall(r"^--- (\w+): (?:UOps|code|program)$", done.stderr, re.MULTILINE)
+  assert set(named) == {"reduce_64x64_r64"} and len(named) == 3
+  assert set(re.findall(r"^opts     (\w+)", done.stderr, re.MULTILINE)) == {"reduce_64x64_r64"}
+  assert set(re.findall(r"^--- (\w+): .*rewrites$", done.stderr, re.MULTILINE)) == {"reduce_64x64_r64"}
+  assert re.findall(r"^(\w+):$", done.stderr, re.MULTILINE).count("reduce_64x64_r64") == 1, "assembly"
+
+
+def test_flags_of_the_processor_are_counted(printed: dict[int, str]) -> None:
+  (line,) = [line for line in printed[1].splitlines() if line.startswith("device   CPU ")]
+  assert re.search(r":\d+ flags", line) and "+avx" not in line

@@ -16,7 +16,7 @@ from tiny_codegen.render.base import Renderer
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, KernelInfo, Ops, Opt, ParamInfo, ProgramInfo, UOp, print_uop, reads_what_was_there, spec
 from tiny_uop import passes as uop_passes
-from tiny_uop.context import BEAM, DEBUG
+from tiny_uop.context import BEAM, debugs
 from tiny_uop.graph import memory_of
 from tiny_uop.observe import span
 from tiny_uop.passes import Observer, Pass
@@ -99,10 +99,10 @@ def compile_kernel(
 
 def report(program: UOp) -> UOp:
   """The program, after what DEBUG=3 and DEBUG=5 print about it."""
-  if DEBUG >= 3:
+  if debugs(program.arg.name, 3):
     print(f"opts     {program.arg.name:<32} {listed(program.src[1].arg.opts)}", file=sys.stderr)
   # DEBUG=4, the code, is printed by tiny-runtime, also for kernels that come from its cache
-  if DEBUG >= 5:
+  if debugs(program.arg.name, 5):
     print(f"--- {program.arg.name}: program\n{print_uop(program.src[1])}", file=sys.stderr)
   return program
 

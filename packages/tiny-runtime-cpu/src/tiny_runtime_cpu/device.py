@@ -20,7 +20,7 @@ from tiny_runtime_cpu.pool import Pool, has_native_functions, native_functions
 from tiny_runtime_cpu.program import BYTES_PER_NS, Program, divide, threads_for
 from tiny_runtime_cpu.settings import thread_count
 from tiny_uop import dtypes
-from tiny_uop.context import DEBUG
+from tiny_uop.context import debugs
 from tiny_uop.updates import HOST_UPDATES
 
 SHARED_COPY = 1 << 20
@@ -110,7 +110,7 @@ class CPUDevice:
 
   def load(self, binary: Binary) -> Program:
     """Link the object code. It is unlinked when the program is dropped. With DEBUG=7, print its assembly."""
-    if DEBUG >= 7:
+    if debugs(binary.entry, 7):
       print(compile_assembly(binary.source, host_arch().processor, PASSES), file=sys.stderr)
     return Program(binary)
 

@@ -29,6 +29,13 @@ def _try_first(found: Sequence[Plugin]) -> None:
   try_first(found)
 
 
+def brief_arch(arch: str) -> str:
+  """An arch for people: a list of flags, `+avx,-amx`, is counted."""
+  parts = [(part, part.split(",")) for part in arch.split(":")]
+  flags = [len(names) > 1 and all(name[:1] in "+-" for name in names) for _, names in parts]
+  return ":".join([f"{len(names)} flags" if flag else part for (part, names), flag in zip(parts, flags)])
+
+
 class Devices:
   """All devices of this process, opened when first asked for. The one instance is `tiny_runtime.Device`."""
 
@@ -173,7 +180,9 @@ class Devices:
         f"opening {name}: {plugin.distribution} gave a {type(device).__name__}, which has no {', '.join(lacking)}"
       )
     if DEBUG >= 1:
-      print(printable(f"device   {name:<8} {plugin.distribution}: {device.info.arch}")[:120], file=sys.stderr)
+      print(
+        printable(f"device   {name:<8} {plugin.distribution}: {brief_arch(device.info.arch)}")[:120], file=sys.stderr
+      )
     compiler = self._compiler(plugin, backend, device.info.arch)
     for other in plugin.refused:
       warnings.warn(f"{other.error()}", RuntimeWarning, stacklevel=4)

@@ -79,6 +79,8 @@ def first_users(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
   first: dict[UOp, UOp] = {}
   for u in nodes:
     for s in u.src:
+      while s.op is Ops.CUSTOM_GRADIENT:  # of which the value is scheduled
+        s = s.src[0]
       first.setdefault(s, u)
   return first
 

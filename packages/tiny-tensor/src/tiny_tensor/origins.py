@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 from tiny_tensor.pytree import children_of
 from tiny_uop import UOp
-from tiny_uop.origins import MARK, Mark, Phase, recording
+from tiny_uop.origins import MARK, Mark, Phase, recording, set_mark
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 OPTIMIZED = 1
@@ -55,9 +55,8 @@ _ours = _Ours()
 
 def mark(uop: UOp) -> None:
   """Mark a node that a method of a tensor has made, if it has no mark. Called where `recording.wanted`."""
-  known = uop.__dict__
-  if MARK not in known:
-    known[MARK] = here.mark or caller(2)
+  if MARK not in uop.__dict__ and (made := here.mark or caller(2)) is not None:
+    set_mark(uop, made)
 
 
 def mark_all(results: object) -> None:
@@ -146,9 +145,9 @@ def module_of_frame(frame: FrameType) -> str:
 
 
 def self_of(frame: FrameType) -> object:
-  """The object whose method a frame runs; None for a function."""
+  """The object whose method a frame runs; None for a function, and for an object that is not made yet."""
   code = frame.f_code
-  if not code.co_argcount or code.co_varnames[0] != "self":
+  if not code.co_argcount or code.co_varnames[0] != "self" or code.co_name == "__init__":
     return None
   with variables(frame) as names:
     return names.get("self")

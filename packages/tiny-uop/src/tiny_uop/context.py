@@ -147,8 +147,14 @@ DEVICE = ContextVar("DEVICE", "", "the default device (`CPU`, `AMD`, `CPU:1`); e
 DEBUG = ContextVar(
   "DEBUG",
   0,
-  "how much to print: 1 devices and cache hits, 2 a line per kernel with time, GFLOPS and GB/s, 3 optimisations "
-  "chosen, 4 generated code, 5 UOps, 6 rewrites, 7 assembly",
+  "how much to print: 1 devices and cache hits, 2 a line per kernel with time, GFLOPS and GB/s, and totals at exit, "
+  "3 optimisations chosen, 4 generated code, 5 UOps, 6 rewrites, 7 assembly",
+)
+DEBUG_KERNELS = ContextVar(
+  "DEBUG_KERNELS",
+  "",
+  "of which kernels `DEBUG=3` to `7` print optimisations, code, UOps, rewrites and assembly: names or patterns, "
+  "`reduce_64x64_r64,fill_*`; empty: of all",
 )
 NOOPT = ContextVar("NOOPT", 0, "1: no optimisations are chosen, kernels are lowered as scheduled")
 BEAM = ContextVar(
@@ -182,6 +188,18 @@ JIT_CHECK = ContextVar(
   "JIT_CHECK", 0, "1: `TinyJit` runs a captured function every time, and raises JitError where a replay would differ"
 )
 CACHELEVEL = ContextVar("CACHELEVEL", 2, "0: no caches of compiled kernels, 1: in memory, 2: and on disk")
+
+
+def debugs(kernel: str, level: int) -> bool:
+  """Whether DEBUG prints what belongs to a level about a kernel."""
+  if level > DEBUG.value:
+    return False
+  patterns = DEBUG_KERNELS.value
+  if not patterns:
+    return True
+  from fnmatch import fnmatchcase  # late: it imports re
+
+  return any(fnmatchcase(kernel, pattern.strip()) for pattern in patterns.split(","))
 
 
 NO_COLOR = EnvironmentVariable("NO_COLOR", "no colours on terminals, whatever its value (no-color.org)")

@@ -16,9 +16,11 @@ from types import CodeType
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from tiny_uop.locks import shared_lock
+from tiny_uop.ops import Ops
 
 if TYPE_CHECKING:
   from tiny_uop.node import Node
+  from tiny_uop.uop import UOp
 
 Phase = Literal["forward", "backward", "optimiser"]
 MARK = "origins.mark"
@@ -102,6 +104,14 @@ class Recording:
 
 
 recording = Recording()
+
+
+def set_mark(node: UOp, mark: Mark) -> None:
+  """Give a node a mark, if it has none; one with a gradient of its own is its value, with the same mark."""
+  node.__dict__.setdefault(MARK, mark)
+  while node.op is Ops.CUSTOM_GRADIENT:
+    node = node.src[0]
+    node.__dict__.setdefault(MARK, mark)
 
 
 def keep_mark(old: Node, new: Node) -> None:

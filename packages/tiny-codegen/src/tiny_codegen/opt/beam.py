@@ -22,7 +22,7 @@ from tiny_codegen.opt.vectors import choose_opts
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.target import Target
 from tiny_uop import AxisType, KernelInfo, Opt, OptOps, UOp, parse_uop, print_uop, simplify
-from tiny_uop.context import DEBUG
+from tiny_uop.context import debugs
 
 Measure = Callable[[UOp], float]
 Build = Callable[[UOp, Renderer, Sequence[Opt] | None], UOp]
@@ -83,7 +83,7 @@ class _Search:
       seconds = self.measure(self.build(self.kernel, self.renderer, opts))
     except (KernelOptError, KernelError, RuntimeError):
       return math.inf  # one of many candidates: it does not compile or does not run
-    if DEBUG >= 3:
+    if debugs(str(getattr(self.kernel.arg, "name", "")), 3):
       print(f"beam     {seconds * 1e6:12.2f} µs  {listed(opts)}", file=sys.stderr)
     return seconds if math.isfinite(seconds) else math.inf
 

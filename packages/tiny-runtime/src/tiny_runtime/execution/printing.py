@@ -8,7 +8,7 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.units import amount, duration, per_second
 from tiny_uop import UOp
-from tiny_uop.context import DEBUG
+from tiny_uop.context import debugs
 from tiny_uop.text.print import print_uop
 
 NAME_WIDTH = 34
@@ -16,9 +16,9 @@ NAME_WIDTH = 34
 
 def print_binary(kernel: UOp, binary: Binary) -> None:
   """The kernel's UOps with DEBUG=5, its program text with DEBUG=4."""
-  if DEBUG >= 5:
+  if debugs(binary.entry, 5):
     print(f"--- {binary.entry}: UOps\n{print_uop(kernel)}", file=sys.stderr)
-  if DEBUG >= 4:
+  if debugs(binary.entry, 4):
     print(f"--- {binary.entry}: code\n{binary.source}", file=sys.stderr)
 
 

@@ -81,6 +81,7 @@ def lines(profile: Profile) -> bytes:
     "profile": VERSION, "program": os.path.basename(sys.argv[0]) or "python", "process": profile.process,
     "began": profile.began, "ended": profile.began + profile.duration,
     "threads": {str(thread): name for thread, name in profile.threads.items()},
+    "peaks": {device: peaks._asdict() for device, peaks in profile.peaks().items()},
   }  # fmt: skip
   written: list[dict[str, Any]] = [head]
   numbers: dict[Origin, int] = {}

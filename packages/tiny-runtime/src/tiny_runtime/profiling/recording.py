@@ -11,18 +11,31 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
+from typing import NamedTuple
 
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.profiling.record import Kind, Record
 from tiny_runtime.settings import PROFILE, PROFILE_FILE
 from tiny_uop.context import DEBUG, VIZ, settings_changed
 from tiny_uop.locks import in_child, shared_lock
-from tiny_uop.observe import also_save
 from tiny_uop.origins import Origin
 from tiny_uop.origins import recording as marks
+
+
+class Peaks(NamedTuple):
+  """What a device can do at most: operations of float32 and bytes of memory per second."""
+
+  ops_per_s: float
+  bytes_per_s: float
+
+
+measurers: list[Callable[[str, float, float], Peaks | None]] = []
+"""What finds the peaks of a device, given the highest rates that were seen; of a floor above."""
+WORTH_MEASURING = 20_000_000
+"""Nanoseconds that kernels take in all from which on peaks are measured."""
 
 
 class Profile:
@@ -40,8 +53,25 @@ class Profile:
     self.ended: int | None = None
     """The same; None while it records."""
     self.owner = threading.get_ident()
+    self._peaks: dict[str, Peaks] | None = None
     self.by_kernel = False
     """Whether graphs whose devices tell no times of kernels are launched kernel by kernel."""
+
+  def peaks(self) -> dict[str, Peaks]:
+    """Of each device whose kernels took some time, what it can do at most: the rates of a matrix product and of a sum
+    of large arrays there, which are measured when they are first asked for. Devices that are gone are left out."""
+    if self._peaks is None:
+      self._peaks = {}
+      launches = [record for record in self.records if record.kind in ("kernel", "graph") and record.busy]
+      for device in dict.fromkeys(record.device for record in launches):
+        own = [record for record in launches if record.device == device]
+        if self.ended is None or sum(record.busy for record in own) < WORTH_MEASURING:
+          continue
+        rates = [max(getattr(record, field) / record.busy for record in own) * 1e9 for field in ("ops", "nbytes")]
+        for measure in measurers:
+          if (found := measure(device, *rates)) is not None:
+            self._peaks[device] = found
+    return self._peaks
 
   @property
   def duration(self) -> int:
@@ -114,12 +144,14 @@ _process: Profile | None = None
 _reported = False
 """Whether PROFILE asked for the profile of the process; else VIZ did."""
 _over = False
+_debugged = DEBUG.value >= 2
+"""Whether the program was started with DEBUG=2, which ends with totals."""
 _lock = shared_lock()
 
 
 def begin() -> int:
   """The time in nanoseconds if anyone records, else 0."""
-  return perf_counter_ns() if _open or PROFILE.value or VIZ.value else 0
+  return perf_counter_ns() if _open or PROFILE.value or VIZ.value or _debugged else 0
 
 
 def end(
@@ -145,7 +177,9 @@ def _add(record: Record) -> None:
   thread = threading.current_thread().name
   for each in _open:
     each.add(made, thread)
-  if (PROFILE.value or VIZ.value) and (whole := process_profile()) is not None:
+  if (PROFILE.value or VIZ.value or _debugged) and (whole := process_profile()) is not None:
+    if not whole.records:  # so late that devices are closed after it
+      atexit.register(_report)
     whole.add(made, thread)
 
 
@@ -181,11 +215,12 @@ def process_profile() -> Profile | None:
   """What PROFILE=1 and VIZ record into; None once the program has ended."""
   global _process, _reported
   with _lock:
-    _reported = _reported or PROFILE.value > 0
+    _reported = _reported or PROFILE.value > 0 or _debugged
     if _process is None and not _over:
       made = _process = Profile()
-      atexit.register(_report)
       if VIZ.value:
+        from tiny_uop.observe import also_save  # late: it comes with what writes traces
+
         also_save(lambda: _section(made))
     return _process
 
@@ -198,7 +233,7 @@ def _section(whole: Profile) -> str:
 
 
 def _report() -> None:
-  """Print the table of PROFILE=1, and write its file."""
+  """Print the table of PROFILE=1 or DEBUG=2, and write the file of PROFILE=1."""
   global _process, _over
   whole, _process, _over = _process, None, True
   if whole is None:
@@ -206,8 +241,8 @@ def _report() -> None:
   whole.ended = perf_counter_ns()
   if not whole.records or not _reported:
     return
-  print(whole.table(), file=sys.stderr)
-  if PROFILE_FILE.value:
+  print(whole.table(30 if PROFILE.value else 12), file=sys.stderr)
+  if PROFILE.value and PROFILE_FILE.value:
     path = PROFILE_FILE.value.replace("%p", str(whole.process))
     try:
       whole.save(path)
@@ -242,5 +277,5 @@ class _Settings:
 
 settings_changed.append(_Settings.changed)
 _Settings.changed()
-if PROFILE.value or VIZ.value:
+if PROFILE.value or VIZ.value or _debugged:
   process_profile()  # the time until the first record is a part of the program's

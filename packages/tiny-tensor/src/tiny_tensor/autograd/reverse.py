@@ -8,7 +8,7 @@ from tiny_tensor.autograd.custom_gradient import derivative_of, inputs_of, is_ze
 from tiny_tensor.autograd.rules import FORMULAS
 from tiny_tensor.base import const_uop
 from tiny_uop import Ops, UOp, dtypes
-from tiny_uop.origins import MARK, Mark, recording
+from tiny_uop.origins import MARK, Mark, recording, set_mark
 
 CUSTOM, SINK = Ops.CUSTOM_GRADIENT, Ops.SINK
 
@@ -101,9 +101,9 @@ def _add(
     else:
       total = grads[s] = contribution if (before := grads.get(s)) is None else before + contribution
       if mark is not None:
-        contribution.__dict__.setdefault(MARK, mark)
+        set_mark(contribution, mark)
         if before is not None:
-          total.__dict__.setdefault(MARK, mark)
+          set_mark(total, mark)
 
 
 def _own(node: UOp, gs: Mapping[int, UOp], flowing: set[UOp]) -> Sequence[UOp | None]:

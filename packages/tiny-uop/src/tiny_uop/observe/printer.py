@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from tiny_uop.context import DEBUG_KERNELS, debugs
 from tiny_uop.locks import shared_lock
 from tiny_uop.observe.observer import Observer, Rewrite, Span
 from tiny_uop.ops import Ops
@@ -64,6 +65,8 @@ class Printer(Observer):
     self._lock = shared_lock()
 
   def rewrote(self, step: Rewrite) -> None:
+    if not _wanted(step.span):
+      return
     heading, depth = _place(step.span)
     inset = "  " * depth
     change = brief_change(step.before, step.after, SIDE)
@@ -86,6 +89,15 @@ def _place(span: Span | None) -> tuple[str, int]:
       names.append(span.name)
     span = span.parent
   return ": ".join(dict.fromkeys(reversed(names))) or "no pass", max(tables - 1, 0)
+
+
+def _wanted(span: Span | None) -> bool:
+  """Whether rewrites in a span are to be printed: those of a kernel whose name DEBUG_KERNELS has."""
+  if not DEBUG_KERNELS.value:
+    return True
+  while span is not None and span.kind != "kernel":
+    span = span.parent
+  return span is not None and debugs(span.name, 6)
 
 
 PRINTER = Printer()
