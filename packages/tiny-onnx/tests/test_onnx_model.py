@@ -112,3 +112,33 @@ def test_limits() -> None:
   grown = parsed("g (int64[2] s) => (float[A, B] y) { y = ConstantOfShape(s) }")
   with pytest.raises(ModelError, match=r"Limits\.tensor_bytes"):
     tiny_onnx.load(grown)(s=np.array([1 << 30, 1 << 30]))
+
+
+def test_calls_are_captured_for_each_shape_and_read_value() -> None:
+  model = tiny_onnx.load(parsed("g (float[N, 6] x, int64[2] s) => (float[A, B] y) { h = Relu(x)  y = Reshape(h, s) }"))
+  assert model.read_inputs == {"s"}
+  for shape in ((2, 3), (2, 3), (2, 3), (3, 2), (6, 1), (2, 3)):
+    x = np.random.default_rng(0).standard_normal((1, 6)).astype(np.float32)
+    found = model(x=x, s=np.array(shape))["y"]
+    assert np.array_equal(found.numpy(), np.maximum(x, 0).reshape(shape))
+  assert model.eager_because is None
+
+
+def test_a_model_that_looks_at_its_own_values_is_computed_node_by_node() -> None:
+  model = tiny_onnx.load(parsed("g (float[N] x) => (int64[1, M] y) { h = Relu(x)  y = NonZero(h) }"))
+  for x, expected in (([1, -1, 2], [[0, 2]]), ([-1, 5, 2], [[1, 2]]), ([1, 1, 1], [[0, 1, 2]])):
+    assert model(x=np.array(x, np.float32))["y"].tolist() == expected
+  assert model.eager_because is not None
+
+
+def test_weights_are_trained_through_the_state_dict() -> None:
+  text = "g (float[N, 2] x) => (float[N, 1] y) <float[2, 1] w = {0.5, -0.5}> { y = MatMul(x, w) }"
+  model = tiny_onnx.load(parsed(text))
+  x = np.array([[1, 2], [3, 4]], np.float32)
+  assert model(x=x)["y"].tolist() == [[-0.5], [-0.5]]
+  w = model.state_dict()["w"]
+  w.requires_grad_()
+  (model(x=x)["y"] ** 2).sum().backward()
+  assert w.grad is not None and w.grad.tolist() == [[-4], [-6]]
+  w.assign(w.detach() * 0)
+  assert model(x=x)["y"].tolist() == [[0], [0]]

@@ -72,6 +72,8 @@ class Node:
   implementation: Implementation | None
   body: Callable[[Sequence[Value]], Graph] | None = None
   """The graph of a function, for these inputs."""
+  function: Graph | None = None
+  """That graph, where it is the same for all inputs."""
   constant: bool = False
   """Whether every input is a constant of the model."""
 
@@ -133,6 +135,19 @@ class Graph:
     for name, value in zip(node.call.outputs, outputs):
       if name:
         scope.values[name] = value
+
+  def fold(self, run: Run) -> None:
+    """Computes what depends on constants only, once: transposed weights, numbers of quantised ones, shapes."""
+    scope = Scope()
+    scope.values.update(self.constants)
+    for node in self.nodes:
+      if node.constant and all(name in scope.values for name in node.inputs if name):
+        self._step(node, scope, run)
+        made = {name: scope.values[name] for name in node.call.outputs if name in scope.values}
+        for value in made.values():
+          if isinstance(value, (Tensor, Narrow)):
+            value.realize()
+        self.folded.update(made)
 
 
 def evaluate(node: Node, inputs: list[Value], run: Run, scope: Scope) -> list[Value]:
@@ -254,10 +269,10 @@ class Compiler:
       return node
     if local is not None:
       body = self.function(local, proto, opsets, depth)
-      node.body = lambda _: body
+      node.function, node.body = body, lambda _: body
     elif schema is not None and schema.has_function:
       body = self.function(_body(schema, opset or 1), proto, {**opsets}, depth, attributes)
-      node.body = lambda _: body
+      node.function, node.body = body, lambda _: body
     elif schema is not None and schema.has_context_dependent_function:
       node.body = self._by_context(schema, proto, opset or 1, opsets, depth, attributes)
     else:
@@ -351,7 +366,7 @@ def _plain(value: Any) -> Any:
 def attribute_value(attribute: AttributeProto, weights: Weights, limits: Limits) -> Any:
   """An attribute as Python has it: numbers, strings, lists of them, Host for a tensor."""
   if attribute.type == AttributeProto.TENSOR:
-    return weights.value(attribute.t, named=False)
+    return weights.value(attribute.t)
   if attribute.type == AttributeProto.TENSORS:
     return [host_of_proto(t, limits) for t in attribute.tensors]
   if attribute.type == AttributeProto.SPARSE_TENSOR:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,16 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
+from tiny_onnx.analysis import read_names
 from tiny_onnx.errors import ModelError
 from tiny_onnx.graph import Compiler, Graph, Run
 from tiny_onnx.limits import Limits
 from tiny_onnx.values import Host, Narrow, Value, elem_name, numpy_of, of_user, tensor_of
 from tiny_onnx.weights import Weights
-from tiny_tensor import Tensor
+from tiny_tensor import JitError, Tensor, TinyJit, capturing
+
+MOST_CAPTURED = 64
+"""Captured calls that a model keeps: one for each combination of shapes and read values."""
 
 
 @dataclass(frozen=True)
@@ -66,22 +71,63 @@ class Model:
   float4, float8 and the like; arrays for strings. Inputs that have an initialiser may be left out.
   """
 
-  def __init__(self, proto: ModelProto, folder: Path | None, limits: Limits) -> None:
+  def __init__(self, proto: ModelProto, folder: Path | None, limits: Limits, jit: bool = True) -> None:
     self.limits = limits
     self.opsets = {o.domain: o.version for o in proto.opset_import}
-    self._weights = Weights(folder, limits)
-    compiler = Compiler(self.opsets, proto.functions, self._weights, limits)
+    compiler = Compiler(self.opsets, proto.functions, Weights(folder, limits), limits)
     self.graph: Graph = compiler.model_graph(proto.graph)
     initialised = self.graph.constants.keys()
     self.inputs: dict[str, Port] = {v.name: port_of(v) for v in proto.graph.input if v.name not in initialised}
     self.optional_inputs: dict[str, Port] = {v.name: port_of(v) for v in proto.graph.input if v.name in initialised}
     self.outputs: dict[str, Port] = {v.name: port_of(v) for v in proto.graph.output}
+    self.read_inputs: set[str] = read_names(self.graph) & (self.inputs.keys() | self.optional_inputs.keys())
+    """Inputs whose values decide shapes and branches: they are read in each call."""
+    self.eager_because: str | None = None if jit else "load() was asked to"
+    """Why calls are computed node by node, None where they are captured."""
+    self._captured: OrderedDict[Any, TinyJit[..., Any]] = OrderedDict()
+    self._fixed, self._folded = True, False
 
   def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
     values = self._values(args, kwargs)
-    run = Run(self.limits)
-    made = self.graph.compute(values, run)
+    if self._fixed and not self._folded and not capturing.current():
+      self.graph.fold(Run(self.limits))
+      self._folded = True
+    made = self._replayed(values) if self.eager_because is None else None
+    if made is None:
+      made = self._computed(values)
     return dict(zip(self.outputs, map(_for_user, made)))
+
+  def _computed(self, values: Mapping[str, Value]) -> list[Value]:
+    return self.graph.compute(values, Run(self.limits))
+
+  def _replayed(self, values: dict[str, Value]) -> list[Value] | None:
+    """The outputs by a captured call for inputs of these shapes and read values; None where there can be none."""
+    tensors = {name: v for name, v in values.items() if isinstance(v, Tensor)}
+    known = {name: v for name, v in values.items() if isinstance(v, Host)}
+    if len(tensors) + len(known) < len(values) or not tensors:
+      return None
+    key = (
+      tuple((name, tuple(t.shape), t.dtype) for name, t in tensors.items()),
+      tuple((name, v.array.dtype.str, v.array.shape, _bytes(v.array)) for name, v in known.items()),
+    )
+    jit = self._captured.get(key)
+    if jit is None:
+      names = tuple(tensors)
+
+      def compute(*given: Tensor) -> list[Value]:
+        made = self._computed({**known, **dict(zip(names, given))})
+        return [tensor_of(v) if isinstance(v, Host) else v for v in made]
+
+      jit = self._captured[key] = TinyJit(compute, prune=True)
+      if len(self._captured) > MOST_CAPTURED:
+        self._captured.popitem(last=False)
+    self._captured.move_to_end(key)
+    try:
+      made: list[Value] = jit(*tensors.values())
+      return made
+    except JitError as error:
+      self.eager_because = str(error)
+      return None
 
   def numpy(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """The outputs as NumPy arrays; bfloat16 and narrow numbers in dtypes of `ml_dtypes`."""
@@ -90,8 +136,19 @@ class Model:
     }
 
   def state_dict(self) -> dict[str, Tensor]:
-    """The floating-point weights by name. What is assigned to them counts in calls from then on."""
-    return dict(self._weights.tensors)
+    """The floating-point weights by name. What is assigned to them counts in calls from then on, which are computed
+    node by node: so gradients reach them.
+    """
+    constants = self.graph.constants
+    if self._fixed:
+      read = read_names(self.graph)
+      self._fixed = False
+      self.graph.folded.clear()
+      self.eager_because = self.eager_because or "state_dict() has given the weights away"
+      for name, value in constants.items():
+        if isinstance(value, Host) and value.array.dtype.kind == "f" and value.array.ndim and name not in read:
+          constants[name] = value.device_value
+    return {n: v for n, v in constants.items() if isinstance(v, Tensor) and v.is_floating_point()}
 
   def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Value]:
     given: dict[str, Any] = {}
@@ -113,7 +170,7 @@ class Model:
     return {name: self._checked(known[name], value) for name, value in given.items()}
 
   def _checked(self, port: Port, given: Any) -> Value:
-    value = of_user(given, port.elem if port.kind == "tensor" else 0, port.name)
+    value = of_user(given, port.elem if port.kind == "tensor" else 0, port.name, port.name in self.read_inputs)
     if port.kind == "tensor" and port.shape is not None and isinstance(value, (Tensor, Narrow, Host)):
       shape = value.array.shape if isinstance(value, Host) else value.shape
       wrong = len(shape) != len(port.shape) or any(
@@ -126,6 +183,10 @@ class Model:
     return value
 
 
+def _bytes(array: np.ndarray[Any, Any]) -> Any:
+  return tuple(array.reshape(-1)) if array.dtype.kind == "O" else array.tobytes()
+
+
 def _for_user(value: Value) -> Any:
   if isinstance(value, list):
     return [_for_user(x) for x in value]
@@ -136,11 +197,17 @@ def _for_user(value: Value) -> Any:
 
 
 def load(
-  source: str | os.PathLike[str] | bytes | ModelProto, *, limits: Limits | None = None, check: bool = True
+  source: str | os.PathLike[str] | bytes | ModelProto,
+  *,
+  limits: Limits | None = None,
+  check: bool = True,
+  jit: bool = True,
 ) -> Model:
   """A model from a file, from bytes, or from a ModelProto.
 
   External data are read from the file's folder and below, and only there. `check=False` leaves out `onnx.checker`.
+  Calls are captured by `TinyJit`, once for each combination of shapes and values of `read_inputs`, unless `jit`
+  is False or the model looks at values that it computes.
   Raises ModelError for what is no valid model or passes `limits`; UnsupportedOps, one of these, lists all operators
   that have no implementation; FileNotFoundError where there is no such file.
   """
@@ -170,7 +237,7 @@ def load(
       onnx.checker.check_model(_without_external(proto) if folder is not None else proto)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
       raise ModelError(f"onnx.checker: {error}") from error
-  return Model(proto, folder, bounds)
+  return Model(proto, folder, bounds, jit)
 
 
 def _without_external(proto: ModelProto) -> ModelProto:

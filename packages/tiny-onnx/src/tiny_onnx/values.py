@@ -160,7 +160,7 @@ def of_sizes(array: np.ndarray[Any, Any]) -> Tensor:
   return (flat[0].cat(*flat[1:]) if len(flat) > 1 else flat[0]).reshape(array.shape)
 
 
-def of_user(value: Any, elem: int, name: str) -> Value:
+def of_user(value: Any, elem: int, name: str, read: bool = False) -> Value:
   """What was given for an input, as a value. Raises ModelError where its element type is not the declared one."""
   if value is None or isinstance(value, (Host, Narrow)):
     return value
@@ -175,12 +175,12 @@ def of_user(value: Any, elem: int, name: str) -> Value:
     if not hasattr(value, "dtype") and elem and elem != T.STRING:
       array = np.asarray(value, ARRAY_DTYPES[elem])  # Python's numbers have no type of their own
     found = elem_of_array(array)
-    value = Host(array.astype(object)) if found == T.STRING else to_device(array)
+    value = Host(array.astype(object)) if found == T.STRING else Host(np.array(array)) if read else to_device(array)
   if elem and found != elem:
     raise ModelError(
       f"input {name!r} has element type {elem_name(found)}, and the model takes {elem_name(elem)}: cast it"
     )
-  checked: Value = value
+  checked: Value = Host(host_of(value)) if read and isinstance(value, Tensor) else value
   return checked
 
 

@@ -15,7 +15,7 @@ from tiny_onnx.values import ARRAY_DTYPES, DTYPES, Host, Value, elem_name
 from tiny_tensor import Tensor, dtypes
 
 MOST_ELEMENTS_OF_A_CONSTANT = 1024
-"""Initialisers up to this size are known on the host too, as shapes, axes and scales are; larger ones are weights."""
+"""Elements of a constant that is known on the host."""
 
 
 class Weights:
@@ -23,24 +23,14 @@ class Weights:
 
   def __init__(self, folder: Path | None, limits: Limits) -> None:
     self.folder, self.limits = folder, limits
-    self.tensors: dict[str, Tensor] = {}
-    """Floating-point weights by name: what `state_dict` gives, and what training changes."""
 
-  def value(self, proto: TensorProto, named: bool = True) -> Value:
-    """An initialiser, or the tensor of an attribute."""
-    external = proto.data_location == TensorProto.EXTERNAL
-    value: Value
-    if external:
-      value = self._external(proto)
-    else:
-      host = host_of_proto(proto, self.limits)
-      floating = proto.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-      value = host
-      if host.array.size > MOST_ELEMENTS_OF_A_CONSTANT or (named and floating and host.array.ndim):
-        value = host.device_value if proto.data_type != TensorProto.STRING else host
-    if named and isinstance(value, Tensor) and value.is_floating_point():
-      self.tensors[proto.name] = value
-    return value
+  def value(self, proto: TensorProto) -> Value:
+    """An initialiser, or the tensor of an attribute. Small ones are known on the host, as shapes and scales are."""
+    if proto.data_location == TensorProto.EXTERNAL:
+      return self._external(proto)
+    host = host_of_proto(proto, self.limits)
+    large = host.array.size > MOST_ELEMENTS_OF_A_CONSTANT and proto.data_type != TensorProto.STRING
+    return host.device_value if large else host
 
   def _external(self, proto: TensorProto) -> Value:
     """A tensor whose bytes lie in another file, mapped. Raises ModelError for files outside of the model's folder."""

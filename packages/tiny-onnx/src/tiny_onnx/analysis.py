@@ -1,0 +1,47 @@
+"""What can be said of a graph before it runs: which inputs are read as values, and what it computes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tiny_onnx.graph import Graph, Node
+
+BY_SHAPE = {"Shape", "Size", "SequenceLength", "OptionalHasElement"}
+"""Operators whose results depend on shapes only."""
+
+
+def read_names(graph: Graph) -> set[str]:
+  """The names, of the graph's inputs and of graphs around, whose values are looked at while it runs: shapes, axes,
+  conditions, counts. All else may be computed without looking at any element.
+  """
+  wanted: set[str] = set()
+  for node in reversed(graph.nodes):
+    wanted.update(_read_by(node))
+    if node.call.op_type not in BY_SHAPE and wanted.intersection(node.call.outputs):
+      wanted.update(name for name in node.inputs if name)
+  return wanted
+
+
+def _read_by(node: Node) -> Iterator[str]:
+  places = set(node.implementation.needs) if node.implementation else set()
+  for graph in [*node.call.graphs.values(), *([node.function] if node.function else [])]:
+    for name in read_names(graph):
+      if name in graph.inputs:
+        places.add(graph.inputs.index(name))  # inputs of bodies are those of the node, in its order
+      elif not graph.function:
+        yield name
+  yield from (node.inputs[i] for i in places if i < len(node.inputs) and node.inputs[i])
+
+
+def nodes_of(graph: Graph) -> Iterator[Node]:
+  """All nodes, those of graphs within included."""
+  for node in graph.nodes:
+    yield node
+    for inner in node.call.graphs.values():
+      yield from nodes_of(inner)
+
+
+def count_ops(graph: Graph) -> Counter[str]:
+  """How often each operator occurs, with the domain of those that are not ai.onnx's."""
+  return Counter(f"{n.call.domain}.{n.call.op_type}".lstrip(".") for n in nodes_of(graph))
