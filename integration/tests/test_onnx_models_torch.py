@@ -24,18 +24,13 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
 }
 
 
-RARE = pytest.mark.nightly
+RARE = {("tagger", True), ("mobilenet_v2", False), ("resnet18", False)}
+"""Models with many kernels, which are like the others."""
 
 
 @pytest.mark.parametrize(
   ("name", "dynamo"),
-  [
-    pytest.param(
-      n, d, marks=[RARE] if (n, d) in (("tagger", True), ("mobilenet_v2", False), ("resnet18", False)) else []
-    )
-    for n in MODELS
-    for d in (False, True)
-  ],
+  [pytest.param(n, d, marks=[pytest.mark.nightly] if (n, d) in RARE else []) for n in MODELS for d in (False, True)],
 )
 def test_exported_models_are_as_in_torch(name: str, dynamo: bool, tmp_path: Path) -> None:
   make, inputs = MODELS[name]

@@ -15,23 +15,41 @@ def read_names(graph: Graph) -> set[str]:
   """The names, of the graph's inputs and of graphs around, whose values are looked at while it runs: shapes, axes,
   conditions, counts. All else may be computed without looking at any element.
   """
+  return _read(graph)[0]
+
+
+def reads_computed_values(graph: Graph) -> bool:
+  """Whether some of these values are computed on the device: what such a graph runs depends on them in every call."""
+  return _read(graph)[1]
+
+
+def _read(graph: Graph) -> tuple[set[str], bool]:
   wanted: set[str] = set()
+  computed = False
   for node in reversed(graph.nodes):
-    wanted.update(_read_by(node))
-    if node.call.op_type not in BY_SHAPE and wanted.intersection(node.call.outputs):
+    names, inner = _read_by(node)
+    computed = computed or inner
+    wanted.update(names)
+    if node.call.op_type not in BY_SHAPE and wanted.intersection(node.call.outputs) and not node.constant:
+      row = node.implementation
+      computed = computed or row is None or not (row.host or row.raw)
       wanted.update(name for name in node.inputs if name)
-  return wanted
+  return wanted, computed
 
 
-def _read_by(node: Node) -> Iterator[str]:
+def _read_by(node: Node) -> tuple[set[str], bool]:
   places = set(node.implementation.needs) if node.implementation else set()
+  names, computed = set(), False
   for graph in [*node.call.graphs.values(), *([node.function] if node.function else [])]:
-    for name in read_names(graph):
+    inside, looks = _read(graph)
+    computed = computed or looks
+    for name in inside:
       if name in graph.inputs:
         places.add(graph.inputs.index(name))  # inputs of bodies are those of the node, in its order
       elif not graph.function:
-        yield name
-  yield from (node.inputs[i] for i in places if i < len(node.inputs) and node.inputs[i])
+        names.add(name)
+  names.update(node.inputs[i] for i in places if i < len(node.inputs) and node.inputs[i])
+  return names, computed
 
 
 def nodes_of(graph: Graph) -> Iterator[Node]:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
-from tiny_onnx.analysis import read_names
+from tiny_onnx.analysis import read_names, reads_computed_values
 from tiny_onnx.errors import ModelError
 from tiny_onnx.graph import Compiler, Graph, Run
 from tiny_onnx.limits import Limits
@@ -23,6 +23,9 @@ from tiny_tensor import JitError, Tensor, TinyJit, capturing
 
 MOST_CAPTURED = 64
 """Captured calls that a model keeps: one for each combination of shapes and read values."""
+
+MOST_READ = 64
+"""Elements of a read input that calls are captured for."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class Model:
     self.read_inputs: set[str] = read_names(self.graph) & (self.inputs.keys() | self.optional_inputs.keys())
     """Inputs whose values decide shapes and branches: they are read in each call."""
     self.eager_because: str | None = None if jit else "load() was asked to"
+    if jit and reads_computed_values(self.graph):
+      self.eager_because = "shapes or branches depend on values that the model computes"
     """Why calls are computed node by node, None where they are captured."""
     self._captured: OrderedDict[Any, TinyJit[..., Any]] = OrderedDict()
     self._fixed, self._folded = True, False
@@ -104,7 +109,7 @@ class Model:
     """The outputs by a captured call for inputs of these shapes and read values; None where there can be none."""
     tensors = {name: v for name, v in values.items() if isinstance(v, Tensor)}
     known = {name: v for name, v in values.items() if isinstance(v, Host)}
-    if len(tensors) + len(known) < len(values) or not tensors:
+    if len(tensors) + len(known) < len(values) or not tensors or any(v.array.size > MOST_READ for v in known.values()):
       return None
     key = (
       tuple((name, tuple(t.shape), t.dtype) for name, t in tensors.items()),
