@@ -25,6 +25,8 @@ SCRIPTS = [
   "नमस्ते दुनिया, यह हिन्दी है। مرحبا بالعالم ١٢٣ שלום עולם สวัสดีชาวโลก 안녕하세요 세계",
   "🙂🙂 👩‍👩‍👧‍👦 é (e\u0301) a\u0300\u0301 ½ ² Ⅷ ٣ €$+<=>^`|~ \t\ttabs\r\n\r\n   spaces\u00a0nbsp\u2003em\u200bzero",
   "def f(x):\n    return {'a': x ** 2}  # comment\n\n\nif __name__ == \"__main__\":\n\tprint(f(10) // 3)\n",
+  "12 123 1234 12345 2024 1999 100 1000 x12 345678 ۱۲۳ ١٢٣ é\u0301a e\u0301e\u0301 नमस्ते " * 9,
+  "HTTPServer XMLHttpRequest getElementById DON'T I'LL we're they'Ve WE'RE you'd a/b//c/\n// x!\n?!\n " * 9,
 ]
 LETTERS = "abcXYZéßñжЖ日本かなカ한글ﬁǅʰ"
 OTHERS = (
@@ -64,10 +66,11 @@ def strings(count: int, seed: int = 0) -> list[str]:
 
 
 @cache
-def byte_level(pre: str) -> dict[str, Any]:
-  """Metadata of a byte-level BPE of 900 merges; control tokens stand first."""
+def byte_level(pre: str, across: bool = False) -> dict[str, Any]:
+  """Metadata of a byte-level BPE of 900 merges; control tokens stand first. `across`: with merges across the ends of
+  words, which show where words end."""
   backend = Backend(BPE())
-  steps = [Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[pre].patterns]
+  steps = [Split(Regex(pattern), "isolated") for pattern in PRE_TOKENIZERS[pre].patterns if not across]
   backend.pre_tokenizer = Steps([*steps, ByteLevel(add_prefix_space=False, use_regex=False)])
   trainer = trainers.BpeTrainer(
     vocab_size=1156, initial_alphabet=ByteLevel.alphabet(), show_progress=False, max_token_length=12

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -269,3 +271,15 @@ def test_a_number_that_is_no_token() -> None:
     tokenizer.piece(-1)
   with pytest.raises(IndexError, match="expected 0 to"):
     tokenizer.decode([len(tokenizer)])
+
+
+LLAMA: dict[str, Any] = json.loads(Path(__file__).with_name("llama_tokens.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", [*PRE_TOKENIZERS, "sentencepiece"])
+def test_tokens_are_those_of_llama_cpp(name: str) -> None:
+  metadata = LLAMA["sentencepiece"] if name == "sentencepiece" else LLAMA["byte-level"] | {"tokenizer.ggml.pre": name}
+  tokenizer = Tokenizer.from_metadata(metadata)
+  recorded = next(tokens for names, tokens in LLAMA["tokens"].items() if name in names.split())
+  for text, tokens in zip(LLAMA["strings"], recorded, strict=True):
+    assert tokenizer.encode(text, parse_special=True) == tokens, text
