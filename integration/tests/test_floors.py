@@ -76,7 +76,9 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
   ),
   "tiny-llm": (
     ("checkpoint", "sampling", "tokenizer_patterns", "template_worker"),
-    ("architectures", "tokenizer", "template"),
+    ("architectures", "tokenizer", "template", "packing"),
+    ("products",),
+    ("weights",),
     ("model",),
     ("generate",),
     ("schema", "session"),

@@ -101,4 +101,4 @@ def llama_logits(w: dict[str, Array], tokens: Sequence[int]) -> Array:
     y = norm(x, b["ffn_norm"])
     gate = y @ b["ffn_gate"].T
     x = x + (gate / (1 + np.exp(-gate)) * (y @ b["ffn_up"].T)) @ b["ffn_down"].T
-  return norm(x, w["output_norm.weight"]) @ w["output.weight"].T
+  return np.asarray(norm(x, w["output_norm.weight"]) @ w["output.weight"].T)

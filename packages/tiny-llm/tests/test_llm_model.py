@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import small_models as small
@@ -14,13 +16,24 @@ from tiny_tensor import dtypes
 TOKENS = [int(t) for t in np.random.default_rng(1).integers(0, small.SIZES["vocabulary"], 40)]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Any]:
+@pytest.fixture(params=["F32", "Q4_1"], scope="module")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Any]:
   """A small Llama with two slots, and its logits after each of TOKENS."""
   path = tmp_path_factory.mktemp("llama") / "a.gguf"
-  held = small.write_llama(path, small.weights_of(np.random.default_rng(0)))
-  model = load_model(open_checkpoint(path), context=64, slots=2, cache_dtype=dtypes.float32)
+  kind = gguf.GGMLQuantizationType[request.param]
+  held = small.write_llama(path, small.weights_of(np.random.default_rng(0)), kind)
+  model = load_model(open_checkpoint(path), context=64, slots=2, cache_dtype=dtypes.float32, exact=True)
   return model, small.llama_logits(held, TOKENS)
+
+
+def test_activations_of_8_bits_change_little(tmp_path: Path) -> None:
+  held = small.write_llama(
+    tmp_path / "a.gguf", small.weights_of(np.random.default_rng(0)), gguf.GGMLQuantizationType.Q8_0
+  )
+  model = load_model(open_checkpoint(tmp_path / "a.gguf"), context=64)
+  (found,) = model.step([Chunk(0, 0, TOKENS)], all_logits=True)
+  expected = small.llama_logits(held, TOKENS)
+  assert np.sqrt(((np.asarray(found) - expected) ** 2).mean()) < 0.04 * expected.std()
 
 
 def test_all_tokens_at_once(made: tuple[Model, Any]) -> None:

@@ -281,3 +281,12 @@ def test_symbolic_temporary(execute: Execute) -> None:
   memory = {x.base: np.arange(8, dtype=np.float32), out.base: np.zeros(1, np.float32)}
   execute(linear, memory)
   assert memory[out.base][0] == 20 and len(linear.src) == 2
+
+
+def test_fields_of_words_are_taken_apart_where_they_are_used(run: Run) -> None:
+  """A copy of quantised weights with a word for each number would be longer to read than they are to take apart."""
+  words, x = new(32, 8, dtype=dtypes.uint32), new(64, 8)
+  field = (((words >> 4) & 0x0F0F0F0F) >> 8).cast(dtypes.uint8).cast(dtypes.int32)
+  wide = field.cast(dtypes.float32).reshape((1, 32, 8)).expand((64, 32, 8))
+  y = total(wide * x.reshape((64, 1, 8)).expand((64, 32, 8)), 2)
+  assert len(run(y)) == 1

@@ -23,6 +23,7 @@ from tiny_codegen.lower.transpose_in_registers import transpose_in_registers
 from tiny_codegen.lower.unroll import unroll
 from tiny_codegen.lower.vectorize import vectorize
 from tiny_codegen.lower.workgroups import lower_workgroups
+from tiny_codegen.matrix.byte_products import find_dot_products
 from tiny_codegen.matrix.dot_products import lower_offsets, without_dot_products
 from tiny_codegen.matrix.processor_tiles import lower_matrices
 from tiny_codegen.opt.optimise import optimise
@@ -44,6 +45,9 @@ PASSES: tuple[Pass, ...] = (
   Pass("split_loops", "Loops are cut where a condition on their counter changes: concatenation, padding.",
        split_loops, TARGET, True, NOOPT),
   Pass("merge_loops", "Neighbouring loops that walk through memory as one become one.", merge_loops, (), True, NOOPT),
+  Pass("find_dot_products",
+       "Sums of products of the bytes of two words become dot products, where the target has them.",
+       find_dot_products, TARGET),
   Pass("optimise", "Opts, given or chosen by heuristics, are applied: tiles, threads, vectors, tensor cores of GPUs.",
        optimise, ("target", "opts")),
   Pass("choose_atomics", "Updates are atomic only where threads share their loops.", choose_atomics),

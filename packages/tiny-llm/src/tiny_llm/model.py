@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tiny_llm.architectures import Config, config_of
 from tiny_llm.checkpoint import Checkpoint
+from tiny_llm.weights import Layer, Weights
 from tiny_tensor import Tensor, TinyJit, UOp, Variable, dtypes
 from tiny_uop import DType
 from tiny_uop.records import dataclass
@@ -30,10 +31,8 @@ class Chunk:
 class Model:
   """A model with its cache: `slots` sequences of `context` tokens each."""
 
-  def __init__(
-    self, config: Config, weights: dict[str, Tensor], context: int, slots: int, cache_dtype: DType, exact: bool
-  ) -> None:
-    self.config, self.context, self.slots, self.exact = config, context, slots, exact
+  def __init__(self, config: Config, weights: Weights, context: int, slots: int, cache_dtype: DType) -> None:
+    self.config, self.context, self.slots = config, context, slots
     self._weights = weights
     self._room = context + max(PIECES)  # what pads a piece is written as well, and never read
     shape = (2, slots, config.kv_heads, self._room, config.head_dim)
@@ -41,8 +40,8 @@ class Model:
     self._start, self._slot = Variable("start", 0, context - 1), Variable("slot", 0, slots - 1)
     half = config.rope_dim // 2
     frequency = Tensor.arange(half).mul(-2 / config.rope_dim).mul(math.log2(config.rope_base)).exp2()
-    if "rope_freqs.weight" in weights:
-      frequency = frequency / weights["rope_freqs.weight"]
+    if weights.rope_factors is not None:
+      frequency = frequency / weights.rope_factors
     angle = Tensor.arange(self._room).reshape(-1, 1) * frequency
     self._cos, self._sin = angle.cos().contiguous().realize(), angle.sin().contiguous().realize()
     self._forward = {(size, every): TinyJit(self._graph(every)) for size in PIECES for every in (False, True)}
@@ -104,44 +103,39 @@ class Model:
 
   def _graph(self, every: bool) -> Callable[..., Tensor]:
     def forward(tokens: Tensor, slot: UOp, start: UOp, last: UOp) -> Tensor:
-      w, config = self._weights, self.config
-      x = w["token_embd.weight"][tokens]
-      for number in range(config.layers):
-        x = self._block(number, x, slot, start)
-      x = x if every else x[last : last + 1]
-      x = self._norm(x, w["output_norm.weight"])
-      return (x @ w.get("output.weight", w["token_embd.weight"]).T).realize()
+      w = self._weights
+      x = w.embedding(tokens).contiguous()
+      for number, layer in enumerate(w.layers):
+        # layers are alike: what the scheduler has found for the first is found again for the others
+        x = self._layer(layer, self._cache[number], x, slot, start).realize()
+      x = x if every else x[last : last + 1].contiguous()
+      (logits,) = w.output(w.normalised(x, w.output_norm))
+      return logits.realize()
 
     return forward
 
-  def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-    return x * (x.square().mean(-1, keepdim=True) + self.config.epsilon).rsqrt() * weight
-
-  def _block(self, number: int, x: Tensor, slot: UOp, start: UOp) -> Tensor:
-    """Attention and feed-forward of a layer, (tokens, dim)."""
-    config, tokens = self.config, x.shape[0]
-
-    def product(x: Tensor, name: str) -> Tensor:
-      return x @ self._weights[f"blk.{number}.{name}.weight"].T
-
-    y = self._norm(x, self._weights[f"blk.{number}.attn_norm.weight"])
-    q, k, v = (product(y, f"attn_{n}").reshape(tokens, -1, config.head_dim).transpose(0, 1) for n in "qkv")
+  def _layer(self, layer: Layer, cache: Tensor, x: Tensor, slot: UOp, start: UOp) -> Tensor:
+    """Attention and feed-forward, (tokens, dim)."""
+    config, w, tokens = self.config, self._weights, int(x.shape[0])
+    y = w.normalised(x, layer.attention_norm)
+    q, k, v = [part for linear in layer.qkv for part in linear(y)]
+    q, k, v = (t.reshape(tokens, -1, config.head_dim).transpose(0, 1) for t in (q, k, v))
     q, k = self._rotate(q, start), self._rotate(k, start)
-    cache = self._cache[number]
-    cache[:, slot, :, start : start + tokens] = Tensor.stack(k, v).cast(cache.dtype)
     end = start + tokens
+    cache[:, slot, :, start:end] = Tensor.stack(k, v).cast(cache.dtype)
     keys, values = (cache[i, slot, :, :end].float() for i in (0, 1))
     rows = config.heads // config.kv_heads * tokens
-    q = q.reshape(config.kv_heads, rows, config.head_dim)  # (kv heads, group * tokens, head)
-    scores = (q @ keys.transpose(1, 2)) * config.head_dim**-0.5
-    place = Tensor.arange(tokens).reshape(1, -1, 1) + start
-    scores = scores.reshape(config.heads, tokens, end)
-    scores = (Tensor.arange(end).reshape(1, 1, -1) <= place).where(scores, float("-inf"))
+    q = q.reshape(config.kv_heads, rows, config.head_dim)
+    scores = (q @ keys.transpose(1, 2) * config.head_dim**-0.5).reshape(config.heads, tokens, end)
+    if tokens > 1:
+      place = Tensor.arange(tokens).reshape(1, -1, 1) + start
+      scores = (Tensor.arange(end).reshape(1, 1, -1) <= place).where(scores, float("-inf"))
     mixed = scores.softmax(-1).reshape(config.kv_heads, rows, end) @ values
     mixed = mixed.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
-    x = (x + product(mixed, "attn_output")).contiguous()
-    y = self._norm(x, self._weights[f"blk.{number}.ffn_norm.weight"])
-    return (x + product(product(y, "ffn_gate").silu() * product(y, "ffn_up"), "ffn_down")).contiguous()
+    x = (x + layer.attention_output(w.ready(mixed))[0]).contiguous()
+    y = w.normalised(x, layer.feed_norm)
+    active = layer.gate(y)[0].silu() * layer.up(y)[0]
+    return (x + layer.down(w.ready(active))[0]).contiguous()
 
   def _rotate(self, x: Tensor, start: UOp) -> Tensor:
     """Rotary embedding of (heads, tokens, head_dim), whose first token stands at `start`."""
@@ -158,11 +152,10 @@ def load_model(
   checkpoint: Checkpoint, *, context: int, slots: int = 1, cache_dtype: DType = dtypes.float16, exact: bool = False
 ) -> Model:
   """The model of a file, with room for `slots` sequences of `context` tokens. Keys and values are kept as
-  `cache_dtype`, float16 or float32.
+  `cache_dtype`, float16 or float32. Quantised weights stay quantised. Activations are rounded to 8 bits for their
+  products with them, as ggml does; with `exact` they are not.
 
   Raises ValueError for a file without a tensor that the architecture needs, or with one of another shape.
   """
   config = config_of(checkpoint)
-  weights = {name: blocks.numbers().to(None).float().contiguous() for name, blocks in checkpoint.tensors.items()}
-  Tensor.realize(*weights.values())
-  return Model(config, weights, context, slots, cache_dtype, exact)
+  return Model(config, Weights(checkpoint, config, exact), context, slots, cache_dtype)

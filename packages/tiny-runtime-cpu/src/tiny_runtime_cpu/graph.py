@@ -85,9 +85,10 @@ class Graph:
 
   def change(self, index: int, kernel: GraphKernel) -> None:
     """Use other integers and another size for a call."""
-    self._calls[index] = kernel
+    before, self._calls[index] = self._calls[index], kernel
     self._set_integers(index, kernel.integers)
-    self._limit, self._alone = -1, False
+    if not isinstance(before, GraphKernel) or before.global_size != kernel.global_size:
+      self._limit, self._alone = -1, False
 
   def run_timed(self, pool: Pool) -> None:
     """Run all calls, and note when."""

@@ -100,6 +100,14 @@ def _is_widened(u: UOp) -> bool:
   return u.dtype is not u.src[0].dtype and dtypes.can_lossless_cast(u.src[0].dtype, u.dtype)
 
 
+def _is_unpacked(u: UOp, cost: RecomputeCost) -> bool:
+  """Whether an integer (as a float, perhaps) is a field of a word that is read, as quantised weights are: reading the
+  word again, and taking it apart, is cheaper than reading a copy in which each field has a word."""
+  small = cost.loads == 1 and cost.alu <= CHEAP_ALU and cost.below is Below.NONE and not cost.heavy
+  number = u.src[0] if u.op is Ops.CAST else u
+  return small and number.dtype.kind in ("int", "uint") and not cost.positional
+
+
 def materialise(
   u: UOp,
   cost: RecomputeCost,
@@ -117,7 +125,7 @@ def materialise(
     # loops can be tiled for one contraction, not for two at once
     too_many = contracts and cost.contraction and uses[0].evaluations * _reduced(u) > SMALL
     return too_many or _materialise_reduce(u, cost, uses, kernel_loops)
-  if (not is_alu(u) and u.op is not Ops.REDUCE) or _is_widened(u):
+  if (not is_alu(u) and u.op is not Ops.REDUCE) or _is_widened(u) or _is_unpacked(u, cost):
     return False
   evaluations = sum(d.evaluations for d in uses)
   return _materialise_alu(cost, uses, evaluations / max(largest_size(u.shape), 1), evaluations, in_table)

@@ -35,11 +35,13 @@ MAX_NODES = 1200  # of a loop body that has been written out: more costs compile
 UNROLL_BODY = 160
 COLUMN = 64  # terms of a sum of a column
 MOST_PIECES = 16
+CHOICES = {AxisType.LOOP: (3, OptOps.UPCAST), AxisType.REDUCE: (2, OptOps.UNROLL)}  # the least iterations, and how
 MOST_TAPS = 32  # of a window that is written out
 MOST_NEW = 0.5  # of it that the window before did not read
 VECTORS_OF_THREAD = 4  # vectors of a row that a thread takes where another loop has to run in order
 KEEP_LEAST = 16  # elements of a row
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
+FEW = 4  # how many times more bytes are read once than are read again for each row
 STREAMS = 4  # rows that are read side by side: memory has more than one page at work
 FAR = 4096  # bytes from a row to the next, at least
 
@@ -104,16 +106,18 @@ class Chooser(TilingChooser):
   # *** choices ***
 
   def choices(self) -> None:
-    """UPCAST short loops whose counter picks one of several values, as in what is put together of pieces: each copy
-    then computes the one that it needs, and what they have in common is computed once."""
+    """UPCAST or UNROLL short loops whose counter picks one of several values, as in what is put together of pieces
+    (and in sums over the fields of a byte): each copy then computes the one that it needs, and what they have in common
+    is computed once."""
     nodes = self.root.toposort
     picks = [u.src[0] for u in nodes if u.op is Ops.WHERE and len(u.src[0].ranges) == 1]
     for loop in loops_of(self.root).values():
       size = extent(loop)
-      if kind(loop) is AxisType.LOOP and size is not None and 2 < size <= MOST_PIECES:
+      least, write_out = CHOICES.get(kind(loop), (MOST_PIECES + 1, OptOps.UPCAST))
+      if size is not None and least <= size <= MOST_PIECES:
         conditions = {u for u in picks if loop in u.ranges}
         if len(conditions) >= size - 1 and nodes_of_body(self.root, loop) * size <= MAX_NODES:
-          self.take(Opt(OptOps.UPCAST, loop.arg[0], 0))
+          self.take(Opt(write_out, loop.arg[0], 0))
 
   # *** vectors ***
 
@@ -239,7 +243,7 @@ class Chooser(TilingChooser):
     if self.side_by_side is not None:
       self.take(Opt(OptOps.UPCAST, self.side_by_side, STREAMS))
       return
-    loops = self._reused()[:2]
+    loops = [loop for loop in self._reused()[:2] if not self._streams_past(loop)]
     room = max(self.target.vector_registers * 3 // 4 // self.registers, 1)
     for place, loop in enumerate(loops):
       square = math.isqrt(room - 1) + 1 if place + 1 < len(loops) else room
@@ -248,6 +252,19 @@ class Chooser(TilingChooser):
         amount, padding = rows
         if self.take(*padding, Opt(OptOps.UPCAST, loop.arg[0], amount)):
           room //= amount
+
+  def _streams_past(self, loop: UOp) -> bool:
+    """Whether nearly all bytes that reductions read depend on a loop: a few numbers that each vector read is combined
+    with are all that a tile of its rows would reuse, and memory would have to deliver several rows side by side."""
+    lanes = {r: size_of(r) for r in loops_of(self.root).values() if kind(r) is AxisType.VECTOR}
+    if not lanes:
+      return False
+    read = {True: 0, False: 0}
+    for reduce in [u for u in self.root.toposort if u.op is Ops.REDUCE]:
+      for u in reduce.src[0].toposort:
+        if u.op is Ops.LOAD and u.ranges & frozenset(reduce.src[1:]):
+          read[loop in u.ranges] += u.dtype.itemsize * math.prod([n for r, n in lanes.items() if r in u.ranges])
+    return read[False] * FEW < read[True]
 
   def _streams(self) -> int | None:
     """The loop over the rows of a single array that is larger than caches, of which each is reduced to one number; None

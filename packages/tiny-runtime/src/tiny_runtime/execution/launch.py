@@ -27,7 +27,7 @@ from tiny_uop.origins import Origin, origins_of
 class Loaded:
   """A kernel compiled and loaded on one device, with its launch sizes computed as far as they are known."""
 
-  __slots__ = ("_fixed", "binary", "name", "opened", "program")
+  __slots__ = ("_fixed", "_last", "binary", "name", "opened", "program")
 
   def __init__(self, opened: OpenDevice, binary: Binary, program: Program) -> None:
     self.opened = opened
@@ -36,10 +36,17 @@ class Loaded:
     self.name = binary.entry
     sizes = (*binary.global_size, *binary.local_size, binary.ops, binary.nbytes)
     self._fixed = None if any(size.variables for size in sizes) else binary.sizes({})
+    self._last: tuple[list[int], tuple[tuple[int, ...], tuple[int, ...], int, int]] | None = None
 
   def sizes(self, values: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
     """Global size, local size, operations and bytes for these values of the variables."""
-    return self._fixed or self.binary.sizes(values)
+    if self._fixed is not None:
+      return self._fixed
+    # the layers of a model launch one kernel many times, with the same values
+    given, last = [values[name] for name in self.binary.variables], self._last
+    if last is None or last[0] != given:
+      self._last = last = given, self.binary.sizes(values)
+    return last[1]
 
 
 _loaded: WeakKeyDictionary[UOp, dict[tuple[str, str], Loaded]] = WeakKeyDictionary()

@@ -69,7 +69,7 @@ class DevicePiece(Piece):
       for slot in launch.writes():
         self._read_first.setdefault(positions[slot], False)
         self._written.add(positions[slot])
-    self._totals = self._sum()
+    self._totals: tuple[int, int, int] | None = None  # launches, operations and bytes of one run, where they are known
 
   def run(self) -> None:
     """See Piece."""
@@ -87,6 +87,8 @@ class DevicePiece(Piece):
       self._rebound.clear()
     else:
       seconds = self.opened.run_graph(self._graph, (), (), self.others, start > 0)
+    if self._totals is None:
+      self._totals = self._sum()
     if start:
       if self.opened.capabilities.graph_times and seconds:
         self._tell_kernels(start, seconds)
@@ -117,7 +119,7 @@ class DevicePiece(Piece):
     launch = self.launches[index]
     assert isinstance(launch, KernelLaunch)
     self._rebound[index] = self._kernel(launch, self._positions[index])
-    self._totals = self._sum()
+    self._totals = None
 
   def reset(self) -> None:
     """See Piece."""

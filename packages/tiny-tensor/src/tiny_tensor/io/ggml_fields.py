@@ -8,8 +8,15 @@ from tiny_uop import DType, dtypes
 
 
 def float_at(blocks: Tensor, at: int, dtype: DType = dtypes.float16) -> Tensor:
-  """The float at byte `at` of each block: shape (blocks, 1)."""
-  return blocks[:, at : at + dtype.itemsize].bitcast(dtype).cast(dtypes.float32)
+  """The float at byte `at` of each block: shape (blocks, 1).
+
+  Where it can be, the blocks as a whole are seen as floats, which is a view of memory: bytes of a part of each block
+  would be gathered into a buffer first.
+  """
+  size = dtype.itemsize
+  if at % size or int(blocks.shape[1]) % size:
+    return blocks[:, at : at + size].bitcast(dtype).cast(dtypes.float32)
+  return blocks.bitcast(dtype)[:, at // size : at // size + 1].cast(dtypes.float32)
 
 
 def words(blocks: Tensor, at: int, count: int, dtype: DType) -> Tensor:

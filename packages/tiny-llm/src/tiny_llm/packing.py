@@ -1,0 +1,170 @@
+"""Quantised weights as they are computed with: ggml's blocks of 16 rows side by side.
+
+A file has the blocks of one row after another. Here the same words of 16 rows lie next to each other, which a vector
+reads at once: `(rows / 16, blocks of a row, words of a block, 16)`. Nothing is widened: the numbers keep their bits, so
+the bytes that a product reads are those of the file.
+
+A code is an integer of 8 bits or fewer; the number that it stands for is `scale * code + offset`, where scale and
+offset belong to a group of 32 or 16 neighbours along a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tiny_tensor import Tensor, dtypes
+from tiny_tensor.nn.state import GGMLBlocks
+from tiny_uop.records import dataclass
+
+__all__ = ["LANES", "Packed", "Plan", "pack", "packs"]
+
+LANES = 16
+"""Rows side by side."""
+BLOCK = 32
+"""Codes of a block here, whatever the format's own are."""
+WORDS = BLOCK // 4
+
+
+@dataclass(frozen=True)
+class Codes:
+  """A matrix of integers without a sign, and what they stand for.
+
+  `words`: for each word of a block, 4 codes of it, the first in the lowest byte, uint32 `(rows / 16, blocks, 16)`.
+  `groups`: (scale, offset) of each group of codes of a block, float32 of that shape. An offset that is a number is one
+  in units of the scale.
+  """
+
+  words: list[Tensor]
+  groups: list[tuple[Tensor, Tensor | float]]
+
+
+@dataclass(frozen=True)
+class Plan:
+  """How a format of ggml's is packed: `pack` makes parts `(rows / 16, blocks, …, 16)` of blocks
+  `(rows / 16, 16, blocks of a row, bytes)`, `codes` takes parts apart."""
+
+  pack: Callable[[Tensor], tuple[Tensor, ...]]
+  codes: Callable[[tuple[Tensor, ...]], Codes]
+  groups: int = 1
+
+
+@dataclass(frozen=True)
+class Packed:
+  """A matrix of `rows` × `columns` in packed parts. There may be more rows in them, of zeros."""
+
+  rows: int
+  columns: int
+  plan: Plan
+  parts: tuple[Tensor, ...]
+
+  @property
+  def groups(self) -> int:
+    """How many groups of codes with a scale each a block of 32 has."""
+    return self.plan.groups
+
+  def codes(self) -> Codes:
+    """The integers and what they stand for."""
+    return self.plan.codes(self.parts)
+
+  def numbers(self) -> Tensor:
+    """The matrix in float32."""
+    codes, columns = self.codes(), []
+    size = BLOCK // len(codes.groups)
+    for group, (scale, offset) in enumerate(codes.groups):
+      for word in codes.words[group * size // 4 : (group + 1) * size // 4]:
+        for place in range(4):
+          code = byte(word, place).cast(dtypes.float32)
+          columns.append(scale * (code + offset) if isinstance(offset, float) else scale * code + offset)
+    whole = Tensor.stack(*columns, dim=-1)  # (rows / 16, blocks, 16, 32)
+    return whole.permute(0, 2, 1, 3).reshape(-1, self.columns)[: self.rows]
+
+  def numbers_of(self, rows: Tensor) -> Tensor:
+    """The rows of the matrix that an index `(n,)` names, in float32, `(n, columns)`."""
+    parts = tuple([part[rows // LANES, ..., rows % LANES].unsqueeze(-1) for part in self.parts])
+    return Packed(int(rows.shape[0]), self.columns, self.plan, parts).numbers()
+
+
+def byte(word: Tensor, place: int) -> Tensor:
+  """A byte of words, uint8."""
+  return (word >> (8 * place)).cast(dtypes.uint8)
+
+
+def half(word: Tensor, place: int = 0) -> Tensor:
+  """The float16 in the lower (0) or upper (1) half of words, as float32."""
+  return (word >> (16 * place)).cast(dtypes.uint16).bitcast(dtypes.float16).cast(dtypes.float32)
+
+
+def side_by_side(blocks: Tensor) -> Tensor:
+  """`(rows / 16, 16, blocks, words)` with the 16 rows last."""
+  return blocks.permute(0, 2, 3, 1).contiguous()
+
+
+def shorts(blocks: Tensor) -> Tensor:
+  """Blocks of an even number of bytes as uint16."""
+  return blocks.flatten(2).bitcast(dtypes.uint16).reshape(*blocks.shape[:-1], -1)
+
+
+def as_words(data: Tensor) -> Tensor:
+  """Bytes along the last axis as words."""
+  return data.contiguous().bitcast(dtypes.uint32)
+
+
+def _nibbles(words: list[Tensor]) -> list[Tensor]:
+  """Words of codes from words of pairs of them: the lower halves are a block's first codes, the upper ones its last."""
+  return [w & 0x0F0F0F0F for w in words] + [(w >> 4) & 0x0F0F0F0F for w in words]
+
+
+def _parts_of(part: Tensor) -> list[Tensor]:
+  return [part[:, :, n] for n in range(int(part.shape[2]))]
+
+
+def _pack_q4_1(blocks: Tensor) -> tuple[Tensor, ...]:
+  words = blocks.flatten(2).bitcast(dtypes.uint32).reshape(*blocks.shape[:-1], 5)
+  return (side_by_side(words),)
+
+
+def _codes_q4_1(parts: tuple[Tensor, ...]) -> Codes:
+  first, *rest = _parts_of(parts[0])
+  return Codes(_nibbles(rest), [(half(first), half(first, 1))])
+
+
+def _pack_scale_and_words(blocks: Tensor) -> tuple[Tensor, ...]:
+  """float16, then words."""
+  scale = side_by_side(shorts(blocks)[..., :1])
+  return scale, side_by_side(as_words(blocks[..., 2:]))
+
+
+def _codes_q4_0(parts: tuple[Tensor, ...]) -> Codes:
+  return Codes(_nibbles(_parts_of(parts[1])), [(half(parts[0][:, :, 0]), -8.0)])
+
+
+def _pack_q8_0(blocks: Tensor) -> tuple[Tensor, ...]:
+  scale, words = _pack_scale_and_words(blocks)
+  return scale, (words ^ 0x80808080).contiguous()  # int8 + 128
+
+
+def _codes_q8_0(parts: tuple[Tensor, ...]) -> Codes:
+  return Codes(_parts_of(parts[1]), [(half(parts[0][:, :, 0]), -128.0)])
+
+
+PLANS: dict[str, Plan] = {
+  "Q4_0": Plan(_pack_scale_and_words, _codes_q4_0),
+  "Q4_1": Plan(_pack_q4_1, _codes_q4_1),
+  "Q8_0": Plan(_pack_q8_0, _codes_q8_0),
+}
+
+
+def packs(blocks: GGMLBlocks) -> bool:
+  """Whether there is a plan for the format of a matrix."""
+  return len(blocks.shape) == 2 and blocks.format.name in PLANS
+
+
+def pack(matrices: list[GGMLBlocks]) -> Packed:
+  """Matrices of one format with as many columns, one below the other."""
+  plan, columns = PLANS[matrices[0].format.name], matrices[0].shape[1]
+  rows = sum(m.shape[0] for m in matrices)
+  blocks = matrices[0].on() if len(matrices) == 1 else Tensor.cat(*(m.on() for m in matrices), dim=0)
+  blocks = blocks.pad(((0, -rows % LANES), None, None)) if rows % LANES else blocks
+  parts = plan.pack(blocks.contiguous().reshape(-1, LANES, *blocks.shape[1:]))
+  Tensor.realize(*parts)
+  return Packed(rows, columns, plan, parts)

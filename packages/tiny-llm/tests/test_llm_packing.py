@@ -1,0 +1,109 @@
+"""Packed weights against the numbers that the package `gguf` makes of the file, and products with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from tiny_llm.checkpoint import open_checkpoint
+from tiny_llm.packing import PLANS, Packed, pack
+from tiny_llm.products import exact_product, product, rounded
+from tiny_tensor import Tensor, TinyJit
+
+Array = np.ndarray[Any, Any]
+ROWS, COLUMNS = 40, 256  # rows that 16 do not divide
+
+
+def matrices(folder: Path, kind: str, count: int = 1) -> tuple[Packed, Array]:
+  """Matrices of random blocks, packed one below the other, and their numbers in float64."""
+  how, rng = gguf.GGMLQuantizationType[kind], np.random.default_rng(0)
+  writer = gguf.GGUFWriter(folder / "a.gguf", "llama")
+  numbers = []
+  for n in range(count):
+    raw = gguf.quants.quantize(rng.normal(size=(ROWS, COLUMNS)).astype(np.float32), how)
+    writer.add_tensor(f"m{n}.weight", raw, raw_dtype=how)
+    numbers.append(gguf.quants.dequantize(raw, how).astype(np.float64))
+  writer.write_header_to_file()
+  writer.write_kv_data_to_file()
+  writer.write_tensors_to_file()
+  writer.close()
+  tensors = open_checkpoint(folder / "a.gguf").tensors
+  return pack([tensors[f"m{n}.weight"] for n in range(count)]), np.concatenate(numbers)
+
+
+@pytest.fixture(params=sorted(PLANS), scope="module")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Packed, Array]:
+  return matrices(tmp_path_factory.mktemp("packed"), request.param, 2)
+
+
+def test_numbers_are_those_of_the_file(made: tuple[Packed, Array]) -> None:
+  packed, expected = made
+  assert (packed.rows, packed.columns) == expected.shape
+  np.testing.assert_allclose(packed.numbers().numpy(), expected, rtol=1e-6, atol=1e-6)
+  rows = [0, 15, 16, 79, 3]
+  np.testing.assert_allclose(packed.numbers_of(Tensor(rows)).numpy(), expected[rows], rtol=1e-6, atol=1e-6)
+
+
+def test_packed_bytes_are_no_more_than_those_of_the_file(tmp_path: Path, made: tuple[Packed, Array]) -> None:
+  packed, _ = made
+  bits = sum(8 * part.nbytes() for part in packed.parts) / (80 * COLUMNS)
+  assert bits <= 9
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 16])
+def test_exact_products(made: tuple[Packed, Array], tokens: int) -> None:
+  packed, expected = made
+  x = np.random.default_rng(1).normal(size=(tokens, COLUMNS)).astype(np.float32)
+  found = exact_product(Tensor(x), packed).numpy()
+  np.testing.assert_allclose(found, x.astype(np.float64) @ expected.T, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 16])
+def test_products_of_integers(made: tuple[Packed, Array], tokens: int) -> None:
+  """What rounding activations to 8 bits changes is less than a hundredth of the spread of the results."""
+  packed, expected = made
+  x = np.random.default_rng(1).normal(size=(tokens, COLUMNS)).astype(np.float32)
+  weight = np.random.default_rng(2).uniform(0.5, 2, COLUMNS).astype(np.float32)
+  normalised = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True) + 1e-5) * weight
+  for given, ready in (
+    (x, rounded(Tensor(x), groups=packed.groups)),
+    (normalised, rounded(Tensor(x), Tensor(weight), 1e-5, packed.groups)),
+  ):
+    right = given @ expected.T
+    assert np.abs(product(ready, packed).numpy() - right).max() < 0.03 * right.std()
+    # and they are the products of the rounded activations
+    blocks = given.reshape(tokens, -1, 32)
+    scale = np.abs(blocks).max(2, keepdims=True) / 127
+    right = (np.round(blocks / scale) * scale).reshape(tokens, -1) @ expected.T
+    assert np.abs(product(ready, packed).numpy() - right).max() < 0.01 * right.std()
+
+
+def test_activations_of_zeros_and_of_large_numbers(made: tuple[Packed, Array]) -> None:
+  packed, expected = made
+  x = np.zeros((2, COLUMNS), np.float32)
+  x[1, 32:64] = 1e30
+  found = product(rounded(Tensor(x), groups=packed.groups), packed).numpy()
+  assert (found[0] == 0).all()
+  np.testing.assert_allclose(found[1], x[1] @ expected.T, rtol=1e-2, atol=1e28)
+
+
+def test_a_product_is_two_kernels(made: tuple[Packed, Array]) -> None:
+  """One rounds, the other does the rest: no part of the weights has a copy."""
+  packed, _ = made
+  x, weight = Tensor.randn(1, COLUMNS).realize(), Tensor.rand(COLUMNS).realize()
+  assert len(product(rounded(x, weight, 1e-5, packed.groups), packed).schedule()) == 2
+  assert len(exact_product(x, packed).schedule()) == 1
+
+
+def test_a_product_is_captured() -> None:
+  x = Tensor.randn(3, 64).realize()
+  captured = TinyJit(lambda x: rounded(x).totals.sum(-1).realize())
+  for _ in range(3):
+    found = captured(x).numpy()
+  blocks = x.numpy().reshape(3, 2, 32)
+  scale = np.abs(blocks).max(2, keepdims=True) / 127
+  np.testing.assert_allclose(found, (np.round(blocks / scale) * scale).sum(2), rtol=1e-4, atol=1e-4)
