@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
   "tiny-llm": {"tiny_uop", "tiny_tensor", "jinja2", "numpy", "tokenizers"},
   "tiny-dist": {"tiny_uop", "tiny_sched", "tiny_runtime", "tiny_tensor"},
   "tiny-viz": {"tiny_uop"},
+  "tiny-asm-amd": set(),
   "tiny-onnx": {"tiny_uop", "tiny_runtime", "tiny_tensor", "onnx", "numpy", "ml_dtypes"},
 }
 # package → what it may import in one part of it only, because an extra of the package brings it: {name: (part, extra)}

@@ -53,7 +53,8 @@ class Runtime:
   """The libraries of this Mac. Raises OSError where they cannot be loaded."""
 
   def __init__(self, load: Callable[[str], Any] = ctypes.CDLL) -> None:
-    self.graphics, self.objc, self.metal = load(GRAPHICS), load(OBJC), load(METAL)
+    load(GRAPHICS)
+    self.objc, self.metal = load(OBJC), load(METAL)
     for name in ("objc_getClass", "sel_registerName"):
       function = getattr(self.objc, name)
       function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_char_p]

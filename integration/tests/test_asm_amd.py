@@ -1,0 +1,87 @@
+"""tiny-asm-amd with the plugin AMD: it reads what LLVM compiles, and the plugin loads what it writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_model.kfd_backend import ModelBackend
+from gpu_model.toolchain import compiler
+from tiny_asm_amd import Instruction, Isa, Kernel, code_object, disassemble, null, parse, s, v
+from tiny_runtime import Binary
+from tiny_runtime.conformance.standard import STANDARD
+from tiny_runtime_amd import AMD, CodeObject
+from tiny_runtime_amd.hardware import AMDHardware
+from tiny_uop import ParamInfo, UOp, dtypes
+
+N = 64
+
+
+def instructions(binary: Binary, chip: str) -> list[Instruction]:
+  """Those of a kernel that LLVM compiled."""
+  code = CodeObject.parse(binary.code)
+  begin = code.kernels[binary.entry].entry
+  found = []
+  for _, made in disassemble(memoryview(code.image)[begin:], chip):
+    found.append(made)
+    if made.mnemonic == "s_endpgm":
+      return found
+  raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("chip", ["gfx1201", "gfx90a", "gfx942"])
+@pytest.mark.parametrize("name", [name for name in STANDARD if name.startswith(("elementwise", "matmul", "softmax"))])
+def test_what_llvm_compiles_is_read_and_written(name: str, chip: str) -> None:
+  binary = AMD.compiler(chip).compile(STANDARD[name]())
+  found = instructions(binary, chip)
+  assert len(found) > 5
+  assert [bytes(parse(str(made), chip)) for made in found] == [bytes(made) for made in found]
+
+
+def doubled(chip: str = "gfx1100") -> Binary:
+  """p0[i] = p1[i] * 2, by hand, as a binary of the plugin."""
+  isa = Isa(chip)
+  body = [
+    isa.s_load_b128(s[4:7], s[0:1], null),
+    isa.v_lshl_or_b32(v[0], s[2], 5, v[0]),
+    isa.v_lshlrev_b32(v[0], 2, v[0]),
+    isa.s_waitcnt(lgkmcnt=0),
+    isa.global_load_b32(v[1], v[0], s[6:7]),
+    isa.s_waitcnt(vmcnt=0),
+    isa.v_add_f32(v[1], v[1], v[1]),
+    isa.global_store_b32(v[0], v[1], s[4:5]),
+    isa.s_endpgm(),
+  ]
+  made = Kernel.of(chip, "doubled", body, argument_bytes=16, threads=32)
+  one, sizes = UOp.const(dtypes.int32, 1), [UOp.const(dtypes.int32, n) for n in (N // 32, 32)]
+  params = tuple(ParamInfo(n, dtypes.float32, N, n == 0, n == 1) for n in range(2))
+  ops, nbytes = UOp.const(dtypes.int32, N), UOp.const(dtypes.int32, 8 * N)
+  text = "\n".join(map(str, made.body))
+  return Binary(
+    code_object([made]), "doubled", (sizes[0], one, one), (sizes[1], one, one), params, (), ops, nbytes, text
+  )
+
+
+def test_code_objects_are_what_the_plugin_reads() -> None:
+  binary = doubled()
+  code = CodeObject.parse(binary.code)
+  kernel, about = code.kernels["doubled"], code.about("doubled")
+  assert (kernel.subgroup_size, kernel.argument_bytes, kernel.wanted) == (32, 16, ("kernel arguments",))
+  assert kernel.place % 64 == kernel.entry % 256 == 0 and about["vgpr_count"] == 2
+  assert [str(made) for made in instructions(binary, "gfx1100")] == binary.source.splitlines()
+  compiled = AMD.compiler("gfx1100").compile(STANDARD["elementwise"]())
+  theirs = CodeObject.parse(compiled.code)
+  other = theirs.kernels[compiled.entry]
+  assert code.flags == theirs.flags and kernel.properties == other.properties
+  assert (kernel.rsrc1 ^ other.rsrc1) & ~(63 | 1 << 31) == 0, "all but registers and progress"
+
+
+@pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
+def test_a_device_loads_them() -> None:
+  """The model of KFD has no machine for their code yet, so that is as far as it goes."""
+  backend = ModelBackend(gpu="gfx1100")
+  device = backend.open(0)
+  assert isinstance(device.hardware, AMDHardware)
+  kernel = AMDHardware.kernel(device.hardware, doubled())
+  assert kernel.threads == 32 and kernel.name == "doubled"
+  device.close()
+  assert backend.model.misuse == [] and backend.model.left() == []

@@ -1,0 +1,14 @@
+"""The instructions of CDNA 3 (gfx942) as functions: `from tiny_asm_amd.cdna3 import s_endpgm`. See `Isa`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tiny_asm_amd.dsl import Isa
+
+isa = Isa("gfx942")
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+  return getattr(isa, name)  # type: ignore[no-any-return]

@@ -1,0 +1,7 @@
+"""What goes wrong where instructions are written or read."""
+
+from __future__ import annotations
+
+
+class AsmError(ValueError):
+  """An instruction that there is not, operands that it does not take, or bytes that are none."""

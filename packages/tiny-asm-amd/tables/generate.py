@@ -1,0 +1,176 @@
+"""Writes the tables of instructions from LLVM's records: `python tables/generate.py FOLDER`.
+
+FOLDER has gfx11.json, gfx12.json and gfx940.json, made of `llvm-tblgen --dump-json` of LLVM's AMDGPU.td (19.1.7): for
+each instruction its assembly text, size, constant bits, fields, and operands with LLVM's classes. What comes out is a
+text file per family in `src/tiny_asm_amd/tables`, sorted, so that a newer LLVM is a difference to read:
+
+  layout  NUMBER  SIZE  OPERANDS AS WRITTEN  FIELD=BIT.BIT OF THE FIELD.LENGTH+…  OPERAND=KIND …
+  MNEMONIC  FORM  CHIPS  LAYOUT  CONSTANT BITS  MASK OF THESE
+
+Records that differ in the sizes of registers alone (as those of images do) become one row, whose kinds list the sizes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+TARGET = Path(__file__).parents[1] / "src" / "tiny_asm_amd" / "tables"
+FAMILIES = {
+  "rdna3": ("gfx11", ("gfx1100", "gfx1150")),
+  "rdna4": ("gfx12", ("gfx1200",)),
+  "cdna": ("gfx940", ("gfx900", "gfx908", "gfx90a", "gfx942")),
+}
+NONE: tuple[str, ...] = ()
+OLD, FROM_90A = ("gfx900", "gfx908"), ("gfx90a", "gfx942")
+BEFORE_942, NEWEST = ("gfx900", "gfx908", "gfx90a"), ("gfx942",)
+ONLY = {
+  "isGFX8Only": NONE, "HasSDWA": NONE,
+  **dict.fromkeys(("isGFX8GFX9NotGFX90A", "isNotGFX90APlus", "isGFX6GFX7GFX8GFX9NotGFX90A", "isGCN3ExcludingGFX90A",
+                   "HasScalarAtomics", "HasDsSrc2Insts"), OLD),
+  **dict.fromkeys(("isGFX90APlus", "HasPackedFP32Ops", "HasPkMovB32", "HasFmacF64Inst", "HasDPALU_DPP",
+                   "HasLdsAtomicAddF64", "HasAtomicFaddRtnInsts", "HasAtomicBufferGlobalPkAddF16Insts"), FROM_90A),
+  **dict.fromkeys(("isGFX8GFX9NotGFX940", "isGFX6GFX7GFX8GFX9", "HasMadMacF32Insts"), BEFORE_942),
+  **dict.fromkeys(("isGFX940Plus", "HasAtomicGlobalPkAddBF16Inst", "HasAtomicDsPkAdd16Insts",
+                   "HasAtomicFlatPkAdd16Insts", "HasFlatAtomicFaddF32Inst"), NEWEST),
+  "isGFX90AOnly": ("gfx90a",), "HasMAIInsts": ("gfx908", "gfx90a", "gfx942"),
+  "HasSALUFloatInsts": ("gfx1150", "gfx1200"), "HasVGPRSingleUseHintInsts": ("gfx1150", "gfx1200"),
+}  # fmt: skip
+"""Which chips of CDNA, and which of RDNA with names of their own, have what; a predicate that is not here all have."""
+ANONYMOUS = {
+  "anonymous_15868": "v1", "anonymous_15870": "v4", "anonymous_15871": "v2", "anonymous_15872": "v1lo",
+  "anonymous_15875": "v2", "anonymous_15876": "v1", "anonymous_21878": "s1", "anonymous_22824": "a1",
+  "anonymous_23267": "v1lo", "anonymous_24166": "s1",
+}  # fmt: skip
+"""Classes of operands that LLVM makes without a name, by what the records that use them show."""
+PLAIN = {
+  "VGPR_32_Lo128": "v1lo", "VGPRSrc_32_Lo128": "v1lo", "VOPDstOperand_t16": "h", "VOPDstOperand_t16Lo128": "hlo",
+  "VGPRSrc_16": "h", "VGPRSrc_16_Lo128": "hlo", "VOPDDstYOperand": "v1", "VOPDstS64orS32": "sw", "SDWAVopcDst": "sd",
+  "VRegOrLdsSrc_32": "VL.b32", "VINTRPDst": "v1", "SSrcOrLds_b32": "S.b32", "SplitBarrier": "K.b32", "ExpSrc0": "e",
+  "ExpSrc1": "e", "ExpSrc2": "e", "ExpSrc3": "e",
+}  # fmt: skip
+PATTERNS = (
+  (r"(?:VGPR|VReg|VGPRSrc|VRegSrc|VDst)_(\d+)$", "v", True), (r"(?:AVLdSt|AVSrc|AVDst|AV)_(\d+)$", "w", True),
+  (r"(?:ADst|AReg|ARegSrc)_(\d+)$", "a", True), (r"SReg_(\d+)(?:_X\w+)?$", "s", True), (r"SSrc_(\w+)$", "S.", False),
+  (r"SCSrc_(\w+)$", "SC.", False), (r"VSrc_(\w+?)_Deferred$", "V.", False), (r"VSrc_(\w+)$", "V.", False),
+  (r"VCSrc_(\w+)$", "VC.", False), (r"VISrc_(\w+)$", "VI.", False), (r"AISrc_(\w+)$", "AI.", False),
+  (r"SDWASrc_(\w+)$", "VC.", False), (r"VSrcT_(\w+?)_Lo128$", "VTlo.", False), (r"VSrcT_(\w+)$", "VT.", False),
+  (r"VSrcFake16_(\w+?)_Lo128(?:_Deferred)?$", "Vlo.", False),
+)  # fmt: skip
+CARRIES = {
+  "v_add_co_ci_u32", "v_sub_co_ci_u32", "v_subrev_co_ci_u32", "v_addc_co_u32", "v_subb_co_u32", "v_subbrev_co_u32"
+}  # fmt: skip
+CARRIED = {"v_add_co_u32", "v_sub_co_u32", "v_subrev_co_u32"}
+
+
+def kind_of(cls: str) -> str:
+  """What an operand's class is called in the table: v2 has 64 bits of vector registers, V.f32 is a source."""
+  if cls in ANONYMOUS:
+    return ANONYMOUS[cls]
+  if cls in PLAIN:
+    return PLAIN[cls]
+  for pattern, short, bits in PATTERNS:
+    if found := re.match(pattern, cls):
+      return short + (str(int(found[1]) // 32) if bits else found[1])
+  return cls
+
+
+def form_of(name: str) -> str:
+  """How an instruction is encoded, where a suffix of the mnemonic can ask for that."""
+  return next((f for f in ("e64_dpp8", "e64_dpp", "dpp8", "dpp", "sdwa", "e64", "e32") if f"_{f}" in name), "")
+
+
+def written(mnemonic: str, tail: str, form: str, family: str) -> str:
+  """The operands as they are written, with VCC where it is implied."""
+  tail = re.sub(r"\bvcc_lo\b", "vcc", re.sub(r"\$\{(\w+)\}", r"$\1", tail.strip()))
+  if "vcc" in tail or form.startswith("e64") or "$sdst" in tail:
+    return tail
+  if mnemonic.startswith("v_cmp_") or mnemonic.startswith("v_cmpx_") and family == "cdna":
+    return f"vcc, {tail}"
+  if mnemonic in CARRIES | CARRIED or mnemonic == "v_cndmask_b32":
+    # behind the last operand, in front of modifiers
+    positions = [*re.finditer(r", \$\w+", tail)]
+    end = positions[1].end() if mnemonic in CARRIES | CARRIED else positions[-1].end()
+    if mnemonic != "v_cndmask_b32":
+      first = tail.index(",")
+      middle = f"{tail[:first]}, vcc{tail[first:end]}"
+      return middle + (", vcc" if mnemonic in CARRIES else "") + tail[end:]
+    return f"{tail[:end]}, vcc{tail[end:]}"
+  return tail
+
+
+def _other(predicate: str, family: str) -> bool:
+  """Whether a predicate of ONLY is about another family, and holds in all of this one."""
+  return predicate in ONLY and family != "cdna" and not any(chip in ONLY[predicate] for chip in FAMILIES[family][1])
+
+
+def table(records: dict[str, Any], family: str, chips: tuple[str, ...]) -> str:
+  """The text of a family's table."""
+  merged: dict[tuple[Any, ...], list[list[str]]] = defaultdict(list)
+  for name, record in records.items():
+    allowed = [c for c in chips if all(c in ONLY.get(p, chips) or _other(p, family) for p in record["predicates"])]
+    if (
+      record["asm"].endswith(" lds")
+      and "_lds_" not in record["asm"]
+      and record["asm"].startswith(("global", "scratch"))
+    ):
+      allowed = [c for c in allowed if c != "gfx942"]  # where the name says it
+    if not allowed or not record["asm"] or name.endswith("_sdwa_vi") or "_alt_" in name:  # second ways of saying it
+      continue
+    found = record["fields"]
+    if "$vdst" in record["asm"] and "vdst" not in found and "vdata" in found:
+      found["vdst"] = found.pop("vdata")
+    for unnamed in {"Offset", "SOffsetEn"} & found.keys():
+      del found[unnamed]  # operands that these records have not, and that are 0
+    mnemonic = re.match(r"[^\s$]*", record["asm"])[0]  # type: ignore[index]
+    tail, form = record["asm"][len(mnemonic) :], form_of(name)
+    mnemonic = re.sub(r"\{.*\}", "", mnemonic)
+    while any(mnemonic.endswith(end := suffix) for suffix in ("_e32", "_e64", "_t16", "_nosdst")):
+      mnemonic = mnemonic.removesuffix(end)
+    if "::" in tail:
+      other = re.search(r":: (\w+)", tail)
+      assert other is not None
+      mnemonic, tail = f"{mnemonic} :: {other[1]}", tail.replace(f":: {other[1]}", ":: ")
+    tail = written(mnemonic, tail, form, family)
+    if "$a16" in tail and "a16" not in found:
+      tail = tail.replace("$a16", " a16" if "_a16_" in name else "")
+    named = dict(record["outs"] + record["ins"])
+    fields = " ".join(
+      f"{key}=" + "+".join(".".join(map(str, run)) for run in runs) for key, runs in sorted(record["fields"].items())
+    )
+    operands = {key: kind_of(cls) for key, cls in named.items() if key in record["fields"] or f"${key}" in tail}
+    # the class of modifiers says which there can be: of numbers, of halves; what else is known by its name
+    used = dict(sorted(operands.items()))
+    t16 = "t16" if "_t16" in name else "fake16" if "_fake16" in name else ""
+    key = (mnemonic, form, t16, record["size"], tail, fields, tuple(used), record["value"], record["mask"])
+    merged[key].append([",".join(allowed), *used.values()])
+  layouts: dict[tuple[str, ...], int] = {}
+  rows = []
+  for key, found in merged.items():
+    mnemonic, form, t16, size, tail, fields, names, value, mask = key
+    kinds = [sorted({*column}) for column in list(zip(*found))[1:]]
+    shown = " ".join(f"{name}={'|'.join(kind)}" for name, kind in zip(names, kinds))
+    layout = layouts.setdefault((str(size), tail, fields, shown), len(layouts))
+    which = {c for row in found for c in row[0].split(",")}
+    names_of = "*" if len(which) == len(chips) else ",".join(sorted(which))
+    rows.append((mnemonic, form + (f".{t16}" if t16 else ""), names_of, str(layout), value[2:], mask[2:]))
+  lines = [f"chips {' '.join(chips)}"]
+  lines += ["\t".join(("layout", str(number), *layout)) for layout, number in layouts.items()]
+  lines += ["\t".join(row) for row in sorted(rows)]
+  return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+  """Write the tables of all families."""
+  folder = Path(sys.argv[1])
+  for family, (name, chips) in FAMILIES.items():
+    records = json.loads((folder / f"{name}.json").read_text())
+    (TARGET / f"{family}.txt").write_text(table(records, family, chips))
+
+
+if __name__ == "__main__":
+  main()
