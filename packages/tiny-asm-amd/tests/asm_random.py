@@ -8,11 +8,12 @@ import subprocess
 from collections.abc import Sequence
 from random import Random
 
+from tiny_asm_amd.build import build
 from tiny_asm_amd.errors import AsmError
-from tiny_asm_amd.instruction import Instruction, build
+from tiny_asm_amd.instruction import Instruction
 from tiny_asm_amd.modifiers import DIMENSIONS
-from tiny_asm_amd.registers import Register
-from tiny_asm_amd.sources import WIDE, Operand
+from tiny_asm_amd.registers import Operand, Register
+from tiny_asm_amd.sources import WIDE
 from tiny_asm_amd.symbols import IMMEDIATES
 from tiny_asm_amd.table import LIKE, Row, family_of, table
 

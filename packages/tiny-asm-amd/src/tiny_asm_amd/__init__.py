@@ -7,6 +7,7 @@ from tiny_asm_amd.dsl import Branch, Half, Isa, Label, code
 from tiny_asm_amd.errors import AsmError
 from tiny_asm_amd.instruction import Instruction
 from tiny_asm_amd.registers import (
+  Operand,
   Register,
   a,
   exec_,
@@ -16,13 +17,13 @@ from tiny_asm_amd.registers import (
   null,
   s,
   scc,
+  sext,
   ttmp,
   v,
   vcc,
   vcc_hi,
   vcc_lo,
 )
-from tiny_asm_amd.sources import Operand, sext
 from tiny_asm_amd.table import FAMILIES, family_of
 
 __all__ = [

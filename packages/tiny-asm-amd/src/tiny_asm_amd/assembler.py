@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tiny_asm_amd import sources, symbols
+from tiny_asm_amd.build import build
 from tiny_asm_amd.errors import AsmError
-from tiny_asm_amd.instruction import Instruction, build
+from tiny_asm_amd.instruction import Instruction
 from tiny_asm_amd.modifiers import FLAGS, NAMES
-from tiny_asm_amd.sources import Operand
+from tiny_asm_amd.registers import Operand
 from tiny_asm_amd.table import family_of, table
 
 _WORDS = ("SWaitCnt", "DepCtr", "SDelayALU", "VersionImm")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiny_asm_amd import symbols
+from tiny_asm_amd.build import SUFFIXES, build
 from tiny_asm_amd.errors import AsmError
-from tiny_asm_amd.instruction import SUFFIXES, Instruction, build
+from tiny_asm_amd.instruction import Instruction
 from tiny_asm_amd.modifiers import FLAGS, NAMES
-from tiny_asm_amd.registers import Register
-from tiny_asm_amd.sources import Operand
+from tiny_asm_amd.registers import Operand, Register
 from tiny_asm_amd.table import LIKE, family_of, table
 
 Value = Register | Operand | int | float | str

@@ -6,13 +6,9 @@ Sources: the ISA manuals of RDNA 3, RDNA 4 and CDNA 3, "Scalar source operands".
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from tiny_asm_amd.errors import AsmError
-
-if TYPE_CHECKING:
-  from tiny_asm_amd.sources import Operand
 
 VECTOR, ACCUMULATOR = 0x100, 0x300
 """Added to the number of a vector register, or an accumulation register, in an operand with nine or ten bits."""
@@ -37,11 +33,11 @@ class Register:
 
   def __neg__(self) -> Operand:
     """With the other sign."""
-    return _operand(self, neg=True)
+    return Operand(self, neg=True)
 
   def __abs__(self) -> Operand:
     """Without a sign."""
-    return _operand(self, abs=True)
+    return Operand(self, abs=True)
 
   @property
   def l(self) -> Register:  # noqa: E743
@@ -52,6 +48,40 @@ class Register:
   def h(self) -> Register:
     """The upper 16 bits."""
     return Register(self.kind, self.index, 1, "h")
+
+
+@dataclass(frozen=True)
+class Operand:
+  """A register, a number, or a word; with `neg`, `abs` and `sext` done to it first."""
+
+  value: Register | int | float | str
+  neg: bool = False
+  abs: bool = False
+  sext: bool = False
+
+  def __neg__(self) -> Operand:
+    """With the other sign."""
+    return replace(self, neg=not self.neg)
+
+  def __str__(self) -> str:
+    text = hexadecimal(self.value) if isinstance(self.value, int) else str(self.value)
+    if self.sext:
+      text = f"sext({text})"
+    if self.abs:
+      text = f"|{text}|"
+    return (
+      (f"neg({text})" if isinstance(self.value, int | float) and not self.abs else f"-{text}") if self.neg else text
+    )
+
+
+def sext(register: Register) -> Operand:
+  """A selected part of a register, with its sign."""
+  return Operand(register, sext=True)
+
+
+def hexadecimal(value: int) -> str:
+  """A number as it is written: small ones decimal."""
+  return str(value) if -16 <= value <= 64 else hex(value)
 
 
 class File:
@@ -100,12 +130,6 @@ vcc, vcc_lo, vcc_hi, exec_, exec_lo, exec_hi, m0, null, scc = (
   Register(name, 0, 2 if name in ("vcc", "exec") else 1)
   for name in ("vcc", "vcc_lo", "vcc_hi", "exec", "exec_lo", "exec_hi", "m0", "null", "src_scc")
 )
-
-
-def _operand(register: Register, **done: bool) -> Operand:
-  from tiny_asm_amd.sources import Operand  # which are made of registers
-
-  return Operand(register, **done)
 
 
 _ONE = re.compile(r"(v|a|acc|s|ttmp)(\d+)(?:\.([lh]))?$")

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, replace
 
 from tiny_asm_amd import registers
 from tiny_asm_amd.errors import AsmError
-from tiny_asm_amd.registers import Register
+from tiny_asm_amd.registers import Operand, Register
 
 LITERAL = 255
 """The number of an operand that is a literal, 32 bits behind the instruction."""
@@ -24,40 +23,6 @@ NUMBER = re.compile(r"[+-]?(?:0x[0-9a-fA-F]+|0b[01]+|\d+)$")
 FRACTION = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?$")
 WIDE = {"b64": 2, "f64": 2, "i64": 2, "u64": 2, "v2f32": 2, "v2b32": 2, "v2i32": 2}
 HALVES = {"f16", "b16", "i16", "u16", "v2f16", "v2b16", "bf16", "v2bf16"}
-
-
-@dataclass(frozen=True)
-class Operand:
-  """A register, a number, or a word; with `neg`, `abs` and `sext` done to it first."""
-
-  value: Register | int | float | str
-  neg: bool = False
-  abs: bool = False
-  sext: bool = False
-
-  def __neg__(self) -> Operand:
-    """With the other sign."""
-    return replace(self, neg=not self.neg)
-
-  def __str__(self) -> str:
-    text = hexadecimal(self.value) if isinstance(self.value, int) else str(self.value)
-    if self.sext:
-      text = f"sext({text})"
-    if self.abs:
-      text = f"|{text}|"
-    return (
-      (f"neg({text})" if isinstance(self.value, int | float) and not self.abs else f"-{text}") if self.neg else text
-    )
-
-
-def sext(register: Register) -> Operand:
-  """A selected part of a register, with its sign."""
-  return Operand(register, sext=True)
-
-
-def hexadecimal(value: int) -> str:
-  """A number as it is written: small ones decimal."""
-  return str(value) if -16 <= value <= 64 else hex(value)
 
 
 class Mismatch(Exception):
