@@ -148,6 +148,20 @@ class Graph:
           if isinstance(value, (Tensor, Narrow)):
             value.realize()
         self.folded.update(made)
+    self.upload()
+
+  def upload(self) -> None:
+    """Copies constants to the device, so that no captured call does it again and again."""
+    values = [*self.constants.values(), *self.folded.values()]
+    for node in self.nodes:
+      values += [v for v in node.call.attributes.values() if isinstance(v, Host)]
+      for graph in [*node.call.graphs.values(), *([node.function] if node.function else [])]:
+        graph.upload()
+    for value in values:
+      if isinstance(value, Host) and value.array.dtype.kind not in "OUST":
+        value.device_value.realize()
+      elif isinstance(value, Tensor):
+        value.realize()
 
 
 def evaluate(node: Node, inputs: list[Value], run: Run, scope: Scope) -> list[Value]:
