@@ -164,6 +164,8 @@ class TestEvaluate:
     vector = UOp(Ops.VECTORIZE, dtypes.index.vec(2), (self.x, self.x + 1))
     assert evaluate(vector, {"x": 3}) == (3, 4)
     assert evaluate(vector.extract(1), {"x": 3}) == 4
+    joined = UOp(Ops.VECTORIZE, dtypes.index.vec(5), (vector, self.x, UOp.const(dtypes.index.vec(2), 7)))
+    assert evaluate(joined, {"x": 3}) == (3, 4, 3, 7, 7)
     assert evaluate(self.x.broadcast(4).extract(2, 0), {"x": 3}) == (3, 3)
 
   def test_errors(self) -> None:

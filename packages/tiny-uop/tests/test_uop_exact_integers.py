@@ -112,6 +112,8 @@ def test_lanes() -> None:
   vector = (n.broadcast(4) * 4 + lanes) < m.broadcast(4)
   assert [u.render() for u in Exact().of(vector)] == ["n*4 + 0 < m", "n*4 + 1 < m", "n*4 + 2 < m", "n*4 + 3 < m"]
   assert [u.render() for u in Exact().of((n.broadcast(4) * 4 + lanes).extract(2, 1))] == ["n*4 + 2", "n*4 + 1"]
+  joined = UOp(Ops.VECTORIZE, i32.vec(3), (m, n.broadcast(2) + UOp.const(i32.vec(2), (0, 1))))
+  assert [u.render() for u in Exact().of(joined.extract(2, 0))] == ["n + 1", "m"]
   wide = UOp.param(2, i32.ptr(8)).index(0).load(dtype=i32.vec(2))
   assert [u.render() for u in Exact().of(wide < 1)] == ["PARAM 2[0].0 < 1", "PARAM 2[0].1 < 1"]
 

@@ -142,7 +142,7 @@ def test_a_whole_program() -> None:
     (UOp(Ops.END, dtypes.void, (value, i)), "an effect and RANGEs"),
     (UOp(Ops.STAGE, f32, (value, i), None), "a Stage"),
     (UOp(Ops.EXTRACT, f32, (value.broadcast(4),), (4,)), "lanes of it"),
-    (UOp(Ops.VECTORIZE, f32.vec(2), (value, number)), "one scalar per lane"),
+    (UOp(Ops.VECTORIZE, f32.vec(2), (value, number)), "scalars or vectors, which together have its lanes"),
     (UOp(Ops.CONTIGUOUS, f32, (value,)), "no CONTIGUOUS here: it belongs to the levels tensor"),
     (UOp(Ops.BUFFER, f32, (), (1, 2)), "no BUFFER here"),
   ],

@@ -243,6 +243,10 @@ def test_vectors() -> None:
   assert simplify(lanes.extract(3, 0)).arg == (3, 0)
   assert simplify(UOp(Ops.VECTORIZE, dtypes.index.vec(2), (a, b)).extract(1)) is b
   assert simplify(UOp(Ops.VECTORIZE, dtypes.index.vec(2), (const(1), const(2)))).arg == (1, 2)
+  pair = UOp.variable("c", 0, 9).broadcast(2) * const(3).broadcast(2)
+  joined = UOp(Ops.VECTORIZE, dtypes.index.vec(5), (a, pair, UOp.const(dtypes.index.vec(2), (7, 8))))
+  assert simplify(joined.extract(0)) is a and simplify(joined.extract(4)).arg == 8
+  assert simplify(joined.extract(2)) is simplify(pair.extract(1)) and simplify(joined.extract(2, 0)).src[0] is joined
 
 
 def test_long_sums_and_deep_graphs() -> None:

@@ -77,6 +77,8 @@ def test_terms_of_other_operations() -> None:
     assert solved(Terms(), x.threefry(y), values) == evaluate(x.threefry(y), values)
   lanes = s.lanes(s.n, s.m) * 2 + s.lanes(1, 2).extract(1).cast(dtypes.index).broadcast(2)
   assert solved(Terms(), lanes.extract(1), {s.n: 1, s.m: 3}) == 8
+  joined = UOp(Ops.VECTORIZE, dtypes.index.vec(3), (s.n, lanes))
+  assert solved(Terms(), joined.extract(2), {s.n: 1, s.m: 3}) == 8
   assert solved(Terms(), (s.n < 2).where(s.m, s.n).alu(Ops.NEG), {s.n: 1, s.m: 3}) == -3
 
 

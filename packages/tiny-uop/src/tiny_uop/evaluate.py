@@ -221,7 +221,7 @@ def _node_value(node: UOp, values: dict[UOp, Value]) -> Value | None:
   if node.op in GroupOp.Elementwise:
     return exec_alu(node.op, node.dtype, sources, node.src[0].dtype)
   if node.op is Ops.VECTORIZE:
-    return tuple(s for s in sources if not isinstance(s, tuple))
+    return tuple([lane for s, u in zip(sources, node.src) for lane in lanes_of(s, u.dtype.count)])
   if node.op is Ops.EXTRACT:
     vector = lanes_of(sources[0], node.src[0].dtype.count)
     picked: Value = packed([vector[lane] for lane in lanes_of(node.arg, 1)])

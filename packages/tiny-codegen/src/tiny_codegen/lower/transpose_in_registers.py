@@ -2,14 +2,16 @@
 
 The lanes of a tile's vectors may be far apart in memory while its rows are next to each other: in a convolution with
 lanes of channels, the rows are pixels. Lane by lane that is a scalar store for each element. Here the scalars of n rows
-that are adjacent become one vector of n, put together from one lane of each row's vector; a renderer that sees all
-the lanes of the same rows taken so transposes the whole square in n·log2(n) shuffles. Loads go the same way.
+that are adjacent become one vector of n, put together from one lane of each row's vector (`kernel/columns.py`); a
+renderer that sees all the lanes of the same rows taken so transposes the whole square in n·log2(n) shuffles. Loads go
+the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from tiny_codegen.kernel.columns import vector_of
 from tiny_codegen.kernel.expressions import terms
 from tiny_codegen.kernel.memory import gate_of
 from tiny_codegen.target import Target
@@ -33,7 +35,13 @@ def transpose_in_registers(root: UOp, target: Target) -> UOp:
 def _stores(root: UOp, most: int) -> UOp:
   """Groups of stores, the outermost of nested ones, with runs of neighbours as vectors."""
   inner = {s for u in root.toposort if u.op is Ops.GROUP for s in u.src if s.op is Ops.GROUP}
-  return rebuild(root, lambda _, u: _group(u, most) if u.op is Ops.GROUP and u not in inner else None)
+
+  def change(u: UOp, new: UOp) -> UOp | None:
+    if new.op is Ops.VECTORIZE and all(s.op is Ops.EXTRACT for s in new.src):
+      return vector_of(new.src)
+    return _group(new, most) if new.op is Ops.GROUP and u not in inner else None
+
+  return rebuild(root, change)
 
 
 def _group(group: UOp, most: int) -> UOp | None:
@@ -47,10 +55,8 @@ def _group(group: UOp, most: int) -> UOp | None:
   for along in lanes.values():
     for run in _runs(along, most):
       stores = [along[at] for at in run]
-      kind = stores[0].src[1].dtype.vec(len(stores))
-      vector = UOp(Ops.VECTORIZE, kind, tuple([s.src[1] for s in stores]))
       wide.update(dict.fromkeys(stores))
-      wide[stores[0]] = stores[0].src[0].store(vector)
+      wide[stores[0]] = stores[0].src[0].store(vector_of([s.src[1] for s in stores]))
   if not wide:
     return None
   new = [wide.get(e, e) for e in effects]

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import WORD
+from tiny_codegen.kernel.columns import vector_of
 from tiny_codegen.kernel.expressions import number, stride
 from tiny_codegen.kernel.interleave import Neighbours
 from tiny_codegen.kernel.loops import CLOSERS, extent, kind, substitute_simplified
@@ -104,9 +105,8 @@ def _in_blocks(closer: UOp, axis: UOp, loop: UOp, block: int) -> UOp:
   ]
   stores = []
   for step, first in itertools.product(range(block), range(0, count, block)):
-    column = tuple([row.extract(step) for row in rows[first : first + block]])
     at = simplify(offset.substitute({loop: outer * block + step, axis: number(first)}))
-    stores.append(pointer.index(at).store(UOp(Ops.VECTORIZE, value.dtype.vec(block), column)))
+    stores.append(pointer.index(at).store(vector_of([row.extract(step) for row in rows[first : first + block]])))
   loops = [outer if r is loop else r for r in closer.src[1:] if r is not axis]
   return UOp.group(*stores).end(*[r for r in loops if r.op is Ops.RANGE])
 

@@ -81,7 +81,7 @@ class Exact:
     if u.op in _COUNTERS:
       return (UOp(u.op, dtypes.index, sources[0], u.arg),)
     if u.op is Ops.VECTORIZE:
-      return tuple([s[0] for s in sources])
+      return tuple([lane for lanes in sources for lane in lanes])
     if u.op is Ops.EXTRACT:
       return tuple([sources[0][lane] for lane in u.arg])
     columns = [s if len(s) == u.dtype.count else s * u.dtype.count for s in sources]

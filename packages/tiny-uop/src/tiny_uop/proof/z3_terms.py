@@ -140,7 +140,7 @@ class Terms:
     if u.op is Ops.BIND:
       return sources[0]
     if u.op is Ops.VECTORIZE:
-      return tuple(sources)
+      return tuple([lane for s in sources for lane in (s if isinstance(s, tuple) else (s,))])
     if u.op is Ops.EXTRACT:
       return packed([sources[0][lane] for lane in u.arg])
     if u.op in _MEMORY_OPS:

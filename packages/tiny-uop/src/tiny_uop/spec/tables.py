@@ -213,8 +213,9 @@ _MEMORY = (
   row(Ops.MMA, "three sources", lambda u: len(u.src) == 3 and u.arg is not None),
   row(Ops.SHUFFLE, "a value of its dtype, and a number above 0 as arg",
       lambda u: len(u.src) == 1 and u.src[0].dtype is u.dtype and is_a(u.arg, int) and u.arg > 0),
-  row(Ops.VECTORIZE, "one scalar per lane",
-      lambda u: len(u.src) == u.dtype.count > 1 and all(s.dtype is u.dtype.scalar() for s in u.src)),
+  row(Ops.VECTORIZE, "scalars or vectors, which together have its lanes",
+      lambda u: sum(s.dtype.count for s in u.src) == u.dtype.count > 1
+      and all(s.dtype.scalar() is u.dtype.scalar() for s in u.src)),
   row(Ops.EXTRACT, "a vector, and lanes of it as arg",
       lambda u: len(u.src) == 1 and len(u.arg) == u.dtype.count and all(0 <= n < u.src[0].dtype.count for n in u.arg)
       and u.dtype.scalar() is u.src[0].dtype.scalar()),

@@ -43,17 +43,20 @@ def _unpack(u: UOp) -> UOp | None:
     lanes = lanes_of(vector.arg, vector.dtype.count)
     return u.const(u.dtype, packed([lanes[i] for i in u.arg]))
   if vector.op is Ops.VECTORIZE and len(u.arg) == 1:
-    lane: UOp = vector.src[u.arg[0]]
-    return lane
+    lane = u.arg[0]
+    for part in vector.src:
+      if lane < part.dtype.count:
+        return part.extract(lane) if part.dtype.count > 1 else part
+      lane -= part.dtype.count
   if u.arg == tuple(range(vector.dtype.count)):
     return vector
   return None
 
 
 def _vector_const(u: UOp) -> UOp | None:
-  if any(s.op is not Ops.CONST or isinstance(s.arg, tuple) for s in u.src):
+  if any(s.op is not Ops.CONST for s in u.src):
     return None
-  return u.const(u.dtype, tuple(s.arg for s in u.src))
+  return u.const(u.dtype, tuple([lane for s in u.src for lane in lanes_of(s.arg, s.dtype.count)]))
 
 
 _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)

@@ -71,7 +71,7 @@ class Scalars:
     if op in (Ops.SINK, Ops.GROUP, Ops.BARRIER):
       return merged([known[s] for s in u.src])
     if op is Ops.VECTORIZE:
-      return tuple(known[s] for s in u.src)
+      return tuple([lane for s in u.src for lane in lanes_of(known[s], s.dtype.count)])
     if op is Ops.EXTRACT:
       vector = lanes_of(known[u.src[0]], u.src[0].dtype.count)
       return packed([vector[lane] for lane in u.arg])

@@ -319,7 +319,7 @@ class _Program(Writer):
     return found.format(place=at, value=value, type=kind, space=space) + ";"
 
   def visit_vectorize(self, u: UOp) -> None:
-    self.values[u] = [self.lanes(s)[0] for s in u.src]
+    self.values[u] = [lane for s in u.src for lane in self.lanes(s)]
 
   def visit_extract(self, u: UOp) -> None:
     lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)

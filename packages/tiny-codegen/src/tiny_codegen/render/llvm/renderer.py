@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from tiny_codegen.instructions.tensor_core import MatrixLoad, TensorCore
+from tiny_codegen.kernel.columns import column_of
 from tiny_codegen.kernel.lazy_branches import branches
 from tiny_codegen.kernel.memory import pointer_type
 from tiny_codegen.render import base
@@ -22,7 +23,7 @@ from tiny_codegen.render.llvm.shuffle import shuffled
 from tiny_codegen.render.llvm.target import GENERIC, LLVMTarget
 from tiny_codegen.render.llvm.text import memory_type, pointer, scalar_type, value_type
 from tiny_codegen.render.llvm.tiles import TileRegisters, begin_tiles, end_tiles
-from tiny_codegen.render.llvm.transpose import column, only_shuffled, picked, rows_of_column, rows_of_lanes
+from tiny_codegen.render.llvm.transpose import column, only_shuffled, picked, rows_of_lanes
 from tiny_codegen.render.llvm.zeros import Zeros
 from tiny_codegen.render.shared_memory import alignment, places_at_launch, reads_shared_memory
 from tiny_uop import ASYNC, Accumulate, AddrSpace, GroupOp, Ops, ProgramInfo, PtrDType, UOp
@@ -271,17 +272,22 @@ class _Program(Writer):
 
   def visit_vectorize(self, u: UOp) -> None:
     kind = value_type(u.dtype)
-    if (square := rows_of_column(u)) is not None:
-      made = column(self.body, *square)
-    elif (pair := rows_of_lanes(u)) is not None:
+    if (pair := rows_of_lanes(u)) is not None:
       made = picked(self.body, *pair)
     elif all(s is u.src[0] for s in u.src):
       made = self.body.splat(kind, scalar_type(u.dtype), self.body.operand(u.src[0]), len(u.src))
     else:
-      made = self.body.vector(kind, scalar_type(u.dtype), map(self.body.operand, u.src))
+      made = self.body.vector(kind, scalar_type(u.dtype), [lane for s in u.src for lane in self._each_lane(s)])
     self.body.values[u] = made
 
+  def _each_lane(self, u: UOp) -> Iterable[str]:
+    value, kind = self.body.operand(u), value_type(u.dtype)
+    return [value] if u.dtype.count == 1 else [self.body.lane(kind, value, lane) for lane in range(u.dtype.count)]
+
   def visit_extract(self, u: UOp) -> None:
+    if (square := column_of(u)) is not None:
+      self.body.values[u] = column(self.body, *square)
+      return
     source, kind = u.src[0], value_type(u.src[0].dtype)
     lanes = u.arg if isinstance(u.arg, tuple) else (u.arg,)
     value = self.body.operand(source)

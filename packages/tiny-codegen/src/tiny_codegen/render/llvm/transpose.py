@@ -10,24 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tiny_codegen.kernel.columns import column_of
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.text import value_type
 from tiny_uop import DType, Ops, UOp
 
 BLOCK_BITS = 128  # within which instructions of all processors rearrange elements most cheaply
-
-
-def rows_of_column(u: UOp) -> tuple[tuple[UOp, ...], int] | None:
-  """The vectors, and which lane of each a VECTORIZE takes; None if that is not what it does."""
-  if len(u.src) < 2 or any(s.op is not Ops.EXTRACT for s in u.src):
-    return None
-  rows, lane = tuple([s.src[0] for s in u.src]), u.src[0].arg
-  lanes = rows[0].dtype.count
-  if any(s.arg != lane for s in u.src) or any(r.dtype.count != lanes for r in rows) or len(set(rows)) != len(rows):
-    return None
-  if any(n & (n - 1) for n in (len(rows), lanes)) or len(rows) * lanes < 16:
-    return None
-  return rows, lane[0] if isinstance(lane, tuple) else lane
 
 
 def rows_of_lanes(u: UOp) -> tuple[tuple[UOp, UOp], list[int]] | None:
@@ -43,12 +31,13 @@ def rows_of_lanes(u: UOp) -> tuple[tuple[UOp, UOp], list[int]] | None:
 
 
 def only_shuffled(listed: Iterable[UOp]) -> frozenset[UOp]:
-  """The EXTRACTs of a program that are lanes of nothing but such vectors: shuffles take them from where they are."""
+  """The EXTRACTs and VECTORIZEs of a program that nothing but shuffles take lanes of, from where they are."""
   shuffled, others = set[UOp](), set[UOp]()
   for u in listed:
-    whole = u.op is Ops.VECTORIZE and (rows_of_column(u) is not None or rows_of_lanes(u) is not None)
+    column = u.op is Ops.EXTRACT and column_of(u) is not None
+    whole = column or (u.op is Ops.VECTORIZE and rows_of_lanes(u) is not None)
     (shuffled if whole else others).update(u.src)
-  return frozenset(u for u in shuffled - others if u.op is Ops.EXTRACT)
+  return frozenset(u for u in shuffled - others if u.op in (Ops.EXTRACT, Ops.VECTORIZE))
 
 
 def picked(body: Function, rows: tuple[UOp, UOp], lanes: list[int]) -> str:
