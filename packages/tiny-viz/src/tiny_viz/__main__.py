@@ -73,7 +73,13 @@ def _serve_parser() -> argparse.ArgumentParser:
   parser.add_argument("trace", help="the file, tiny-trace-….jsonl.gz, or a profile's, saved as .jsonl")
   parser.add_argument("--before", metavar="TRACE", help="another trace, to compare with: that before a change")
   parser.add_argument("--html", metavar="FILE", help="write one file that works offline, instead of serving")
-  parser.add_argument("--limit", metavar="MB", type=float, default=24.0, help="size of that file (default: 24)")
+  parser.add_argument(
+    "--kernels",
+    metavar="N",
+    type=int,
+    default=10,
+    help="passes and graphs of how many, in that file (default: 10)",
+  )
   parser.add_argument("--port", type=int, default=0, help="default: any that is free")
   parser.add_argument("--open", action="store_true", help="open the browser, too")
   return parser
@@ -89,7 +95,7 @@ def _serve(arguments: list[str]) -> int:
   before = None if options.before is None else read_trace(options.before, lazy=True)
   answers = Answers(trace, os.path.basename(options.trace), before, os.path.basename(options.before or ""))
   if options.html is not None:
-    size = write_page(answers, options.html, int(options.limit * 1e6))
+    size = write_page(answers, options.html, options.kernels)
     print(f"{options.html}: {size / 1e6:.1f} MB", file=sys.stderr)
     return 0
   with Server(answers, options.port) as server:

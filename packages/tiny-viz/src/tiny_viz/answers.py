@@ -88,31 +88,48 @@ class Answers:
       raise Missing(f"there is no {path[:80]!r} in a trace")
     return answer[0](*map(int, numbers))
 
-  def paths(self) -> Iterable[str]:
-    """All paths that there are, what matters most first: those of the slowest kernels before others."""
+  def paths(self, most: int | None = None) -> Iterable[str]:
+    """All paths that there are, what matters most first: those of the slowest kernels before others. `most`: passes,
+    graphs and rewrites of so many kernels, and of so many schedules, and not of others."""
+    run = self.trace.run
     yield from ("overview", "origins", "rules")
     yield from (f"run/{k}" for k in range(self.parts))
     if self.other is not None:
       yield "compare"
       yield from (f"compare/code/{k}" for k, row in enumerate(self.comparison["rows"]) if row["code"])
-    for number in (
-      sorted({wave.record for wave in self.trace.run.waves} | set(self.trace.run.counters)) if self.trace.run else ()
-    ):
-      yield f"waves/{number}"
-    slowest = sorted(range(len(self.units)), key=lambda n: (self.units[n].kind != "schedule", -self.time_of(n)))
+    if run is not None:
+      yield from (f"waves/{number}" for number in sorted({*run.counters, *(wave.record for wave in run.waves)}))
+    slowest = sorted(range(len(self.units)), key=lambda n: (-self.time_of(n), -(self.units[n].seconds or 0)))
     yield from (f"unit/{n}" for n in slowest)
     yield from (f"rule/{n}" for n in range(len(self.trace.rules)))
-    graphs: dict[str, None] = {}
-    for n in slowest:
-      for p, span in enumerate(passes(self.units[n])):
-        yield f"pass/{n}/{p}"
-        pair = [node for node in (span.before, span.after) if node is not None]
-        graphs |= dict.fromkeys(f"graph/{node}" for node in pair)
-        if len(set(pair)) == 2:
-          graphs[f"changes/{pair[0]}/{pair[1]}"] = None
-      yield from graphs
-      graphs = {}
-      yield from (f"rewrite/{step.number}" for step in self.units[n].all_steps())
+    kernels = [n for n in slowest if self.units[n].kind != "schedule"]
+    schedules = [n for n in slowest if self.units[n].kind == "schedule"]
+    chosen = (*kernels[:most], *schedules[:most])
+    told: set[str] = set()
+    for path in (path for of in (self.paths_of_passes, self.paths_of_rewrites) for n in chosen for path in of(n)):
+      if path not in told:
+        told.add(path)
+        yield path
+
+  def paths_of_passes(self, unit: int) -> Iterable[str]:
+    """Of a schedule or kernel, with their graphs."""
+    found = self.units[unit]
+    if found.before is not None:
+      yield f"graph/{found.before}"
+    for p, span in enumerate(passes(found)):
+      yield f"pass/{unit}/{p}"
+      pair = [node for node in (span.before, span.after) if node is not None]
+      yield from (f"graph/{node}" for node in pair)
+      if len(set(pair)) == 2:
+        yield f"changes/{pair[0]}/{pair[1]}"
+
+  def paths_of_rewrites(self, unit: int) -> Iterable[str]:
+    """Of a schedule or kernel, with their graphs."""
+    for step in self.units[unit].all_steps():
+      yield f"rewrite/{step.number}"
+      yield from (f"graph/{node}" for node in (step.before, step.after))
+      if step.before != step.after:
+        yield f"changes/{step.before}/{step.after}"
 
   def time_of(self, unit: int) -> int:
     """Nanoseconds that the kernel of this name took in all."""
@@ -314,9 +331,10 @@ class Answers:
     }  # fmt: skip
 
   def step_row(self, step: Step) -> list[Any]:
-    """Number, table, rule, before, after, microseconds."""
+    """Number, table, rule, before, after, microseconds, number of the rule."""
     before, after = (printable(brief(self.graphs.uop(node), SIDE)) for node in (step.before, step.after))
-    return [step.number, step.rule.table, step.rule.name, before, after, round(step.seconds * 1e6, 1)]
+    rule = self.rule_numbers[id(step.rule)]
+    return [step.number, step.rule.table, step.rule.name, before, after, round(step.seconds * 1e6, 1), rule]
 
   def difference(self, before: int | None, after: int | None) -> dict[str, Any]:
     """Lines of a diff, and what they say in short."""

@@ -19,6 +19,7 @@ class Graphs:
   def __init__(self, trace: Trace) -> None:
     self.trace = trace
     self._made: dict[str, UOp] = {}
+    self._counts: dict[int, int] = {}
 
   def uop(self, number: int) -> UOp:
     """The node with this number. Raises TraceError for what is not IR.
@@ -61,6 +62,8 @@ class Graphs:
     """How many nodes a graph has; 0 for none."""
     if number is None:
       return 0
+    if number in self._counts:
+      return self._counts[number]
     nodes = self.trace.nodes
     seen = {number}
     stack = [number]
@@ -69,6 +72,7 @@ class Graphs:
         if source not in seen:
           seen.add(source)
           stack.append(source)
+    self._counts[number] = len(seen)
     return len(seen)
 
   def whole(self, step: Step) -> tuple[UOp, UOp]:

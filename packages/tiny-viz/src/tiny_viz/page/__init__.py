@@ -28,8 +28,10 @@ SCRIPTS = (
 """In order: each is a function of its own, that sees what those before it give."""
 BUNDLE = 1 << 19
 """Characters of data that are compressed together: similar answers share what they have in common."""
-LIMIT = 24_000_000
+LIMIT = 12_000_000
 """Bytes of data in a file that works alone."""
+MOST = 10
+"""Kernels, and schedules, of which such a file has passes, graphs and rewrites."""
 
 
 def script() -> str:
@@ -51,13 +53,14 @@ def page(data: str = "") -> str:
   return text
 
 
-def embedded(answers: Answers, limit: int = LIMIT) -> str:
-  """Answers as text, what matters most first, up to `limit` bytes: `{"bundles": [base64 of gzip, ...], "places": {path:
-  number of its bundle}, "complete": whether nothing is left out}`."""
+def embedded(answers: Answers, most: int | None = MOST, limit: int = LIMIT) -> str:
+  """Answers as text, what matters most first, up to `limit` bytes, with details of the `most` slowest kernels:
+  `{"bundles": [base64 of gzip, ...], "places": {path: number of its bundle}, "complete": whether nothing is left out}`.
+  """
   bundles: list[str] = []
   places: dict[str, int] = {}
-  size, complete = 0, True
-  for bundle in _bundles(_answered(answers)):
+  size, complete = 0, most is None or len(answers.units) <= most
+  for bundle in _bundles(_answered(answers, most)):
     packed = base64.b64encode(gzip.compress(json.dumps(bundle, separators=(",", ":")).encode(), 6, mtime=0)).decode()
     if size + len(packed) > limit and bundles:
       complete = False
@@ -68,16 +71,18 @@ def embedded(answers: Answers, limit: int = LIMIT) -> str:
   return json.dumps({"bundles": bundles, "places": places, "complete": complete}, separators=(",", ":"))
 
 
-def write_page(answers: Answers, path: str | os.PathLike[str], limit: int = LIMIT) -> int:
-  """Write the page with its data to a file that works alone. Gives its size in bytes; OSError where it cannot be
-  written."""
-  data = page(embedded(answers, limit)).encode()
+def write_page(
+  answers: Answers, path: str | os.PathLike[str], most: int | None = MOST, limit: int = LIMIT
+) -> int:  # fmt: skip
+  """Write the page with its data to a file that works alone; `most` and `limit` as above. Gives its size in bytes;
+  OSError where it cannot be written."""
+  data = page(embedded(answers, most, limit)).encode()
   Path(path).write_bytes(data)
   return len(data)
 
 
-def _answered(answers: Answers) -> Iterator[tuple[str, Any]]:
-  for path in answers.paths():
+def _answered(answers: Answers, most: int | None) -> Iterator[tuple[str, Any]]:
+  for path in answers.paths(most):
     try:
       yield path, answers.get(path)
     except TraceError as error:

@@ -16,7 +16,7 @@ const compare = (() => {
 
   async function view() {
     const found = await data.get("compare");
-    const detail = make("aside", {}, make("p", { class: "soft" }, "Choose a kernel to see how its code differs."));
+    const detail = make("aside", {}, make("p", { class: "soft" }, "Choose a kernel to see what it is for, and how its code differs."));
     const holder = make("div", { class: "page" });
     let by = "rows", only = null;
     const factor = (row) => (row.mean[0] && row.mean[1] ? row.mean[1] / row.mean[0] : null);
@@ -35,6 +35,7 @@ const compare = (() => {
       const rates = (amounts, unit) => [0, 1].map((side) => text.rate(amounts[side], row.busy[side], unit)).filter(Boolean).join(" → ");
       const facts = [["operations", rates(row.ops, "FLOPS")], ["traffic", rates(row.nbytes, "B/s")], ["work of a launch", work(row)]].filter((fact) => fact[1]);
       detail.append(make("dl", {}, facts.map(([title, value]) => [make("dt", {}, title), make("dd", {}, value)])));
+      if (row.places.length) detail.append(make("h3", {}, "for"), ...row.places.map((words) => make("div", {}, words)));
       if (place < 0 || !row.code) return;
       try {
         const code = await data.get(`compare/code/${place}`);

@@ -162,7 +162,7 @@ const compiler = (() => {
       label: "rewrites", rows, go: (row) => (location.hash = `#rewrite/${row[0]}`),
       columns: [
         { title: "number", value: (row) => row[0], show: (row) => `${row[0]}`, kind: "number" },
-        { title: "rule", value: (row) => row[2], show: (row) => row[2], kind: "name short" },
+        { title: "rule", value: (row) => row[2], show: (row) => make("a", { href: `#rule/${row[6]}`, tabindex: -1 }, row[2]), kind: "name short" },
         { title: "before", show: (row) => row[3], kind: "name" }, { title: "after", show: (row) => row[4], kind: "name" },
         { title: "time", value: (row) => row[5], show: (row) => nanoseconds(row[5] * 1000), kind: "number" },
       ],

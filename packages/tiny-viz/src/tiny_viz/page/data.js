@@ -18,7 +18,7 @@ const data = (() => {
       return answer.json();
     }
     if (!(path in places)) {
-      return { error: complete ? "The trace does not have this." : "This is left out of the file, which would be too large with it: python -m tiny_viz serve shows all of a trace." };
+      return { error: complete ? "The trace does not have this." : "This is left out of the file, which has the slowest kernels only: python -m tiny_viz serve shows all of a trace." };
     }
     const number = places[path];
     if (!unpacked.has(number)) unpacked.set(number, unpack(number));

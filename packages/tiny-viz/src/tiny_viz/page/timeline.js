@@ -101,27 +101,29 @@ const timeline = (() => {
     const search = make("input", { type: "search", placeholder: "search names, layers, lines ( / )", "aria-label": "Search", size: 30 });
     const counted = make("span", { class: "soft" });
     const { holder, element, redraw, hint } = text.canvas("Timeline. Arrows move, plus and minus zoom, n and p go from event to event.", draw);
-    const width = () => Math.max(1, holder.clientWidth - GUTTER);
+    let inner = 0; // the width of the plot: asking the page for it takes longer than drawing an event
+    const width = () => inner || Math.max(1, holder.clientWidth - GUTTER);
+    const hues = all.strings.map(text.hue);
     const x = (time) => GUTTER + ((time - from) / (to - from)) * width();
     const time = (at) => from + ((at - GUTTER) / width()) * (to - from);
 
     // *** drawing ***
 
     function fill(colours, row) {
-      const name = all.text("name", row), kind = all.text("kind", row);
-      const hue = kind in CALM ? CALM[kind] : text.hue(name);
+      const kind = all.text("kind", row);
+      const hue = kind in CALM ? CALM[kind] : hues[all.name[row]];
       const strong = !(kind in CALM);
       return colours.dark ? `hsl(${hue} ${strong ? 45 : 18}% ${strong ? 38 : 30}%)` : `hsl(${hue} ${strong ? 62 : 28}% ${strong ? 76 : 86}%)`;
     }
 
     function drawEvents(context, colours, track, top) {
-      const right = GUTTER + width();
+      const right = GUTTER + width(), scale = width() / (to - from), none = GUTTER - from * scale;
       track.rows.forEach((row, depth) => {
         const y = top + HEAD + depth * ROW;
         let drawn = -1;
         for (let i = above(row.end, from); i < row.start.length && row.start[i] < to; i++) {
           const index = row.index[i];
-          const left = Math.max(GUTTER, x(row.start[i])), end = Math.min(right, Math.max(x(row.end[i]), left + 1));
+          const left = Math.max(GUTTER, row.start[i] * scale + none), end = Math.min(right, Math.max(row.end[i] * scale + none, left + 1));
           if (end <= drawn + 0.5 && index !== chosen) continue; // another one has these pixels
           drawn = end;
           const dim = found && !found.has(index);
@@ -152,8 +154,9 @@ const timeline = (() => {
       const limit = Math.max(track.most, track.peak) * 1.05, floor = top + HEAD + LINE - 8, tall = LINE - 12;
       context.fillStyle = colours.dark ? "hsl(212 60% 45%)" : "hsl(212 75% 68%)";
       let drawn = -1, most = 0;
+      const scale = width() / (to - from), none = GUTTER - from * scale;
       for (let i = above(track.end, from); i < track.start.length && track.start[i] < to; i++) {
-        const left = Math.max(GUTTER, x(track.start[i])), end = Math.max(left + 1, Math.min(GUTTER + width(), x(track.end[i])));
+        const left = Math.max(GUTTER, track.start[i] * scale + none), end = Math.max(left + 1, Math.min(GUTTER + width(), track.end[i] * scale + none));
         if (end <= drawn + 0.5 && track.value[i] <= most) continue;
         most = end <= drawn + 0.5 ? Math.max(most, track.value[i]) : track.value[i];
         drawn = end;
@@ -232,6 +235,7 @@ const timeline = (() => {
 
     function draw(context, wide, tall) {
       const colours = text.colours();
+      inner = Math.max(1, wide - GUTTER);
       scroll = Math.max(0, Math.min(scroll, height - tall));
       context.font = "11px system-ui, 'Liberation Sans', 'DejaVu Sans', sans-serif";
       context.lineWidth = 1;
@@ -401,7 +405,7 @@ const timeline = (() => {
       if (reveal) {
         const start = all.start[row], end = start + all.duration[row];
         if (start < from || end > to || all.duration[row] < (to - from) / width()) {
-          const span = Math.max(all.duration[row] * 8, Math.min(to - from, all.duration[row] * 400));
+          const span = Math.max(all.duration[row] * 8, Math.min(to - from, all.duration[row] * 40));
           window((start + end - span) / 2, (start + end + span) / 2);
         }
         const at = trackOf(row);
