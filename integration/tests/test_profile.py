@@ -78,7 +78,7 @@ class Head(nn.Module):
   """A Module with `forward`."""
 
   def __init__(self, n: int) -> None:
-    self.norm, self.out = nn.BatchNorm(n), nn.Linear(n, 3)
+    self.norm, self.out = nn.BatchNorm(n), nn.Linear(n, 3)  # line: weights
 
   def forward(self, x: Tensor) -> Tensor:
     return self.out(self.norm(x).contiguous())  # line: out
@@ -200,6 +200,21 @@ def test_marks_change_no_node_and_are_made_for_profiles_only() -> None:
     with Context(DEBUG=2):
       assert recording.wanted == 1
     assert recording.wanted == 0
+
+
+def test_memory_names_the_lines_that_ask_for_it() -> None:
+  with Context(DEVICE="CPU"), tiny_runtime.profile() as p:
+    model = Head(8)
+    model.out.weight.realize()
+    x = Tensor([1.0] * 40)  # line: data
+    y = (x + 1).realize()  # line: sum
+    del y
+  weights = [record for record in p.records if record.tensor == "24 × float32"]
+  assert weights and {named(record.origins)[0][0] for record in weights} == {"weights"}
+  data, total = [record for record in p.records if record.tensor == "40 × float32" and record.kind == "alloc"]
+  assert [named(record.origins)[0][0] for record in (data, total)] == ["data", "sum"]
+  freed = [record.memory for record in p.records if record.kind == "free"]
+  assert total.memory in freed and {record.memory for record in weights} - {*freed}
 
 
 def test_variables_that_the_program_deletes_are_gone() -> None:

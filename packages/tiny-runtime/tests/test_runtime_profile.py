@@ -72,6 +72,9 @@ def test_memory_that_is_given_back(kernels: Any) -> None:
   allocated, freed = p.records
   assert (allocated.kind, allocated.nbytes, allocated.held) == ("alloc", 400, before + 400)
   assert (freed.kind, freed.nbytes, freed.held) == ("free", 400, before)
+  assert allocated.tensor == "100 × float32" and freed.memory == allocated.memory > 0
+  (origin,) = allocated.origins
+  assert (origin.file, origin.function) == (__file__, "test_memory_that_is_given_back")
 
 
 def test_nothing_is_recorded_outside(kernels: Any) -> None:
@@ -290,6 +293,30 @@ def test_layers() -> None:
   }  # fmt: skip
   lines = [line.split() for line in p.table().splitlines()]
   assert "300.00 µs 60.0% 100.00 µs 200.00 µs model.conv1 train.py:41".split() in lines
+
+
+def test_memory_at_its_most() -> None:
+  def alloc(number: int, start: int, nbytes: int, held: int, tensor: str) -> Record:
+    made = at("alloc", "allocate on CPU", start, start + 1, nbytes=nbytes, held=held, memory=number)
+    return made._replace(tensor=tensor, origins=(FORWARD,))
+
+  p = made(
+    alloc(1, 100_000, 1000, 1500, "250 × float32"),
+    alloc(2, 200_000, 2000, 3500, "500 × float32"),
+    at("free", "free on CPU", 300_000, 300_001, nbytes=1000, held=2500, memory=1),
+    alloc(3, 400_000, 2000, 4500, "500 × float32"),
+    at("free", "free on CPU", 500_000, 500_001, nbytes=2000, held=2500, memory=2),
+    alloc(4, 600_000, 1, 2501, "1 × bool"),
+  )
+  when, nbytes, held = table.held_at_most(p)
+  assert (when - p.began, nbytes) == (400_001, 4500)
+  where = "train.py:41 model.conv1"
+  assert held == [("500 × float32", where, 2, 4000, p.began + 200_001, None)]
+  lines = [line.split() for line in p.memory().splitlines()]
+  assert lines[0] == "4.5 kB in use at most, at 0.40 ms of 1.00 ms".split()
+  assert lines[3] == ["4", "kB", "2", "0.20", "kept", *where.split(), *"500 × float32".split()]
+  assert lines[4] == "500 B from before the profile".split()
+  assert made().memory() == "0 B in use at most, at 0.00 ms of 1.00 ms"
 
 
 def test_a_share_of_the_roof() -> None:

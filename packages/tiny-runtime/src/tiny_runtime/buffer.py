@@ -9,8 +9,10 @@ from tiny_runtime.contract import Memory
 from tiny_runtime.devices import Device
 from tiny_runtime.errors import DeviceLost
 from tiny_runtime.opened import OpenDevice
+from tiny_runtime.profiling.recording import Told, begin
 from tiny_uop import DType, Ops, UOp, dtypes
 from tiny_uop.locks import shared_lock
+from tiny_uop.origins import MARK, Mark
 
 if TYPE_CHECKING:
   from _typeshed import ReadableBuffer, WriteableBuffer
@@ -26,7 +28,14 @@ class Buffer:
   A new buffer has no memory and no contents; reading it then is a RuntimeError, since the values would be arbitrary.
   """
 
-  __slots__ = ("__weakref__", "_memory", "_opened", "_owner", "_state", "device", "dtype", "nbytes", "offset", "size")
+  __slots__ = (
+    "__weakref__", "_memory", "_opened", "_owner", "_state", "device", "dtype", "mark", "nbytes", "offset", "size",
+    "temporaries",
+  )  # fmt: skip
+  mark: Mark
+  """Where what it holds comes from; set where that is known."""
+  temporaries: bool
+  """Set to True where it is memory for many short-lived values."""
   frees: ClassVar[int] = 0
   """How often `free` was called. A captured graph, which does not look at its buffers again, does when this changes."""
 
@@ -88,15 +97,21 @@ class Buffer:
       raise RuntimeError(f"{base!r} is used after it was freed")
     if base._opened is None:
       opened = Device.opened(base.device)
-      base._memory = opened.alloc(base.nbytes)
+      base._memory = opened.alloc(base.nbytes, base._told() if begin() else None)
       base._opened = opened
     elif base._opened.lost:
       raise DeviceLost(f"{base!r} is gone with its device: {base._opened.lost}. Compute the data again")
     return self
 
+  def _told(self) -> Told:
+    """What profiles say of its memory."""
+    mark: Mark | None = getattr(self, "mark", None)
+    what = "temporaries" if getattr(self, "temporaries", False) else f"{self.size} × {self.dtype.name}"
+    return Told(what, (mark.origin,) if mark is not None else ())
+
   def _adopt(self, data: memoryview) -> None:
     opened = self.opened
-    self._memory = opened.adopt(data)
+    self._memory = opened.adopt(data, self._told() if begin() else None)
     self._opened, self._state = opened, "written"
 
   def free(self) -> None:
@@ -237,9 +252,14 @@ def buffer_of(uop: UOp) -> Buffer:
   if uop.op is Ops.BUFFER:
     _, size = uop.arg
     made = Buffer(Device.canonicalize(str(uop.device)), int(size), uop.dtype)
+    if (mark := uop.__dict__.get(MARK)) is not None:
+      made.mark = mark
   elif uop.op is Ops.BUFFER_VIEW:
     offset, size = uop.arg
-    made = buffer_of(uop.src[0]).view(int(offset), int(size), uop.dtype)
+    whole = buffer_of(uop.src[0])
+    made = whole.view(int(offset), int(size), uop.dtype)
+    if whole.dtype is not uop.dtype and whole.dtype is dtypes.uint8:  # an arena of the scheduler's
+      whole.temporaries = True
   else:
     raise TypeError(f"only BUFFER and BUFFER_VIEW have memory, got {uop!r}; realize the value first")
   with _lock:

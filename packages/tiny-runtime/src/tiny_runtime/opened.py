@@ -20,7 +20,7 @@ from tiny_runtime.contract import Backend, Compiler, Device, Graph, GraphCopy, G
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
 from tiny_runtime.plugins.plugin import describe, is_fault, shown
-from tiny_runtime.profiling.recording import begin, end
+from tiny_runtime.profiling.recording import Told, begin, end, end_of_alloc
 from tiny_uop.locks import shared_lock
 
 T = TypeVar("T")
@@ -95,9 +95,12 @@ class OpenDevice:
     self._reached: WeakKeyDictionary[OpenDevice, bool] = WeakKeyDictionary()
     self._lock: threading.RLock | OneCall = shared_lock() if self.capabilities.reentrant else OneCall(name)
     self._released: deque[Memory] = deque()
+    self._allocations: dict[int, int] = {}
+    """The numbers that profiles know memory by, by the ids of the handles."""
 
-  def alloc(self, nbytes: int) -> Memory:
-    """New memory; a zero-size buffer still gets a handle. Raises OutOfMemory after trying to make room."""
+  def alloc(self, nbytes: int, told: Told | None = None) -> Memory:
+    """New memory; a zero-size buffer still gets a handle. Raises OutOfMemory after trying to make room. `told` is what
+    profiles say of it."""
     start = begin()
     action = f"allocating {nbytes} bytes on {self.name}"
     try:
@@ -109,7 +112,7 @@ class OpenDevice:
       memory = self._call(action, self.device.alloc, max(1, nbytes))
     GlobalCounters.hold(nbytes)
     if start:
-      end(start, "alloc", f"allocate on {self.name}", self.name, nbytes=nbytes)
+      self._allocations[id(memory)] = end_of_alloc(start, f"allocate on {self.name}", self.name, nbytes, told)
     return memory
 
   def release(self, memory: Memory, nbytes: int) -> None:
@@ -123,8 +126,9 @@ class OpenDevice:
         self._free_released()
       finally:
         self._lock.release()
+    number = self._allocations.pop(id(memory), 0) if self._allocations else 0
     if start:
-      end(start, "free", f"free on {self.name}", self.name, nbytes=nbytes)
+      end(start, "free", f"free on {self.name}", self.name, nbytes=nbytes, memory=number)
 
   def write(self, memory: Memory, offset: int, data: memoryview) -> None:
     """Copy bytes in."""
@@ -146,14 +150,14 @@ class OpenDevice:
     self._call(action, self.device.sync)
     return self._call(action, self.device.view, memory)  # type: ignore[attr-defined]  # claimed
 
-  def adopt(self, data: memoryview) -> Memory:
+  def adopt(self, data: memoryview, told: Told | None = None) -> Memory:
     """Memory of this process as the device's; released as any other. Only where `capabilities.host_import`."""
     start = begin()
     action = f"adopting {data.nbytes} bytes on {self.name}"
     memory = self._call(action, self.device.adopt, data)  # type: ignore[attr-defined]  # claimed
     GlobalCounters.hold(data.nbytes)
     if start:
-      end(start, "alloc", f"adopt on {self.name}", self.name, nbytes=data.nbytes)
+      self._allocations[id(memory)] = end_of_alloc(start, f"adopt on {self.name}", self.name, data.nbytes, told)
     return memory
 
   def load(self, binary: Binary) -> Program:

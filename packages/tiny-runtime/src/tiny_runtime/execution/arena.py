@@ -39,6 +39,7 @@ def share_memory(launches: Sequence[Launch], temporaries: Collection[Buffer]) ->
 def _share(launches: Sequence[Launch], lifetimes: dict[Buffer, Lifetime]) -> None:
   offsets, size = plan({buffer: (buffer.nbytes, life) for buffer, life in lifetimes.items()})
   arena = Buffer(next(iter(lifetimes)).device, size, dtypes.uint8)
+  arena.temporaries = True
   for launch in launches:
     for slot, buffer in enumerate(launch.buffers):
       if (offset := offsets.get(buffer.base)) is not None:

@@ -13,7 +13,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from time import perf_counter_ns
+from types import FrameType
 from typing import NamedTuple
 
 from tiny_runtime.counters import GlobalCounters
@@ -36,6 +38,17 @@ measurers: list[Callable[[str, float, float], Peaks | None]] = []
 """What finds the peaks of a device, given the highest rates that were seen; of a floor above."""
 WORTH_MEASURING = 20_000_000
 """Nanoseconds that kernels take in all from which on peaks are measured."""
+
+
+class Told(NamedTuple):
+  """What is known of memory: what is in it, and where that comes from."""
+
+  tensor: str
+  origins: tuple[Origin, ...]
+
+
+_numbers = count(1)
+"""Of allocations."""
 
 
 class Profile:
@@ -89,6 +102,13 @@ class Profile:
     from tiny_runtime.profiling.table import text  # late, as all below: most who record do it to look once
 
     return text(self, limit)
+
+  def memory(self, limit: int = 20) -> str:
+    """Text: what was in memory when most of it was in use, the largest first: which values, who asked for them by which
+    line, and when they came and went, in milliseconds of the profile."""
+    from tiny_runtime.profiling.table import memory_text
+
+    return memory_text(self, limit)
 
   __str__ = table
 
@@ -156,12 +176,29 @@ def begin() -> int:
 
 def end(
   start: int, kind: Kind, name: str, device: str, seconds: float | None = None, ops: int = 0, nbytes: int = 0,
-  kernels: int = 0, origins: tuple[Origin, ...] = (),
+  kernels: int = 0, origins: tuple[Origin, ...] = (), memory: int = 0, tensor: str = "",
 ) -> None:  # fmt: skip
   """Record what began at `start`. `seconds` are the device's."""
   now = perf_counter_ns()
   busy = now - start if seconds is None else min(round(seconds * 1e9), now - start)
-  _add(Record(kind, name, device, 0, start, now, busy, ops, nbytes, kernels, 0, origins))
+  _add(Record(kind, name, device, 0, start, now, busy, ops, nbytes, kernels, 0, origins, memory, tensor))
+
+
+def end_of_alloc(start: int, name: str, device: str, nbytes: int, told: Told | None) -> int:
+  """Record memory that was asked for at `start`. Gives the number that it is known by, also when it is freed."""
+  number, (tensor, origins) = next(_numbers), told or Told("", ())
+  end(start, "alloc", name, device, nbytes=nbytes, origins=origins or caller(), memory=number, tensor=tensor)
+  return number
+
+
+def caller() -> tuple[Origin, ...]:
+  """The line of the program that asks for something: the innermost one outside of our packages."""
+  frame: FrameType | None = sys._getframe(1)
+  while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0].startswith("tiny_"):
+    frame = frame.f_back
+  if frame is None:
+    return ()
+  return (Origin(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, "", "forward"),)
 
 
 def happened(

@@ -20,6 +20,7 @@ COPIES: tuple[Kind, ...] = ("copy", "read", "write")
 PHASES: tuple[Phase, ...] = ("forward", "backward", "optimiser")
 HEAD = ("calls", "total", "share", "GFLOPS", "GB/s", "roof", "where", "what")
 LAYERS_HEAD = ("total", "share", *PHASES, "layer", "line")
+MEMORY_HEAD = ("bytes", "buffers", "from ms", "to ms", "where", "what")
 MOST_LAYERS = 20
 WIDTH, MOST_WIDE = 120, 52
 """Characters of a line, and of a cell, at most."""
@@ -254,6 +255,58 @@ def _columns(lines: Sequence[Sequence[str]], sides: str) -> str:
   sides = "".join([sides[n] for n in kept])
   texts = ["  ".join(f"{c:{side}{width}}" for c, side, width in zip(line, sides, widths)).rstrip() for line in lines]
   return "\n".join(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in texts)
+
+
+class Held(NamedTuple):
+  """Memory of one kind that was in use at one time."""
+
+  what: str
+  where: str
+  buffers: int
+  nbytes: int
+  came: int
+  went: int | None
+
+
+def held_at_most(profile: Profile) -> tuple[int, int, list[Held]]:
+  """When most memory was in use (nanoseconds), how much that was (bytes), and what it was for, the largest first. What
+  was there before the profile began is not told."""
+  records = [record for record in profile.records if record.kind in ("alloc", "free")]
+  peak = max(records, key=lambda record: record.held, default=None)
+  if peak is None:
+    return profile.began, 0, []
+  went = {record.memory: record.end for record in records if record.kind == "free"}
+  found: dict[tuple[str, str], Held] = {}
+  for record in records:
+    gone = went.get(record.memory)
+    if record.kind != "alloc" or record.end > peak.end or (gone is not None and gone <= peak.end):
+      continue
+    key = record.tensor, origin_text(record)
+    before = found.get(key)
+    if before is None:
+      found[key] = Held(*key, 1, record.nbytes, record.end, gone)
+    else:
+      last = None if gone is None or before.went is None else max(gone, before.went)
+      found[key] = Held(*key, before.buffers + 1, before.nbytes + record.nbytes, min(before.came, record.end), last)
+  return peak.end, peak.held, sorted(found.values(), key=lambda held: -held.nbytes)
+
+
+def memory_text(profile: Profile, limit: int) -> str:
+  """See Profile.memory."""
+  when, nbytes, found = held_at_most(profile)
+
+  def at(time: int | None) -> str:
+    return "" if time is None else f"{(time - profile.began) * 1e-6:.2f}"
+
+  lines = [[short(h.nbytes), str(h.buffers), at(h.came), at(h.went) or "kept", h.where, h.what] for h in found[:limit]]
+  if rest := found[limit:]:
+    lines.append(
+      [short(sum(h.nbytes for h in rest)), str(sum(h.buffers for h in rest)), "", "", f"{len(rest)} others", ""]
+    )
+  if before := nbytes - sum(held.nbytes for held in found):
+    lines.append([short(before), "", "", "", "from before the profile", ""])
+  head = f"{short(nbytes)} in use at most, at {at(when)} ms of {profile.duration * 1e-6:.2f} ms"
+  return f"{head}\n\n{_columns([MEMORY_HEAD, *lines], '>>>><<')}" if lines else head
 
 
 def page(profile: Profile, limit: int = 100) -> str:
