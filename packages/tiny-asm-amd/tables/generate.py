@@ -103,6 +103,46 @@ def written(mnemonic: str, tail: str, form: str, family: str) -> str:
   return tail
 
 
+def halves_of(mnemonic: str) -> set[str]:
+  """The operands of an instruction that have 16 bits, by its name: LLVM 19 has names for halves of registers in some
+  instructions of RDNA 3 only, and the hardware in all."""
+  if mnemonic.startswith(
+    ("v_pk_", "v_wmma", "v_dot", "v_sad", "v_qsad", "v_mqsad", "v_sat", "v_interp", "v_perm", "v_cvt_pk")
+  ):
+    return set()
+  if found := re.match(r"v_cvt_(?:norm_)?([a-z]+\d+)_([a-z]+\d+)$", mnemonic):
+    return {name for name, kind in (("vdst", found[1]), ("src0", found[2])) if kind.endswith("16")}
+  if re.match(r"v_cmpx?_\w+_[fiu]16$", mnemonic) or re.match(r"v_mad_[iu]32_[iu]16$", mnemonic):
+    return {"src0", "src1"}
+  if mnemonic == "v_cndmask_b16":
+    return {"vdst", "src0", "src1"}
+  return {"vdst", "src0", "src1", "src2"} if re.match(r"v_[a-z]+(_[a-z]+)*(_i16)?_[fbiu]16$", mnemonic) else set()
+
+
+def with_halves(key: tuple[Any, ...], kinds: list[str], halves: set[str]) -> tuple[tuple[Any, ...], list[str]]:
+  """The same row with these operands as halves of registers; which half is said by bit 7 of a register's number where
+  there are 128, else by bits 11 to 14: of the sources, and the result."""
+  mnemonic, form, _, size, tail, fields, names, value, mask = key
+  low, known = not form.startswith("e64"), dict(zip(names, kinds))
+  runs = dict(field.split("=") for field in fields.split())
+  bits = int(mask, 16)
+  for name in sorted(halves & known.keys()):
+    kind = known[name]
+    typed = kind.partition(".")[2]
+    known[name] = ("VTlo." if low else "VT.") + typed if typed else "hlo" if low else "h"
+    if low:
+      continue
+    source, place, bit = ("src0", 14, 3) if name == "vdst" else (name, 11 + int(name[3]), 2)
+    field, run = f"{source}_modifiers", f"{place}.{bit}.1"
+    known.setdefault(field, "IntOpSelMods")
+    if run not in runs.get(field, "").split("+"):
+      runs[field] = "+".join(filter(None, (runs.get(field, ""), run)))
+    bits &= ~(1 << place)
+  names = tuple(sorted(known))
+  fields = " ".join(f"{name}={run}" for name, run in sorted(runs.items()))
+  return (mnemonic, form, "t16", size, tail, fields, names, value, hex(bits)), [known[name] for name in names]
+
+
 def _other(predicate: str, family: str) -> bool:
   """Whether a predicate of ONLY is about another family, and holds in all of this one."""
   return predicate in ONLY and family != "cdna" and not any(chip in ONLY[predicate] for chip in FAMILIES[family][1])
@@ -145,17 +185,23 @@ def table(records: dict[str, Any], family: str, chips: tuple[str, ...]) -> str:
     operands = {key: kind_of(cls) for key, cls in named.items() if key in record["fields"] or f"${key}" in tail}
     # the class of modifiers says which there can be: of numbers, of halves; what else is known by its name
     used = dict(sorted(operands.items()))
-    t16 = "t16" if "_t16" in name else "fake16" if "_fake16" in name else ""
+    real = any(kind in ("h", "hlo") or kind.startswith("VT") for kind in used.values())
+    t16 = "t16" if real else "fake16" if "_t16" in name or "_fake16" in name else ""
     key = (mnemonic, form, t16, record["size"], tail, fields, tuple(used), record["value"], record["mask"])
     merged[key].append([",".join(allowed), *used.values()])
+  have = {(key[0], key[1]) for key in merged if key[2] == "t16"}
+  for key, columns in list(merged.items()) if family == "rdna3" else ():
+    if key[:2] not in have and (halves := halves_of(key[0])) and len(columns) == 1:
+      other, changed = with_halves(key, columns[0][1:], halves)
+      merged[other].append([columns[0][0], *changed])
   layouts: dict[tuple[str, ...], int] = {}
   rows = []
-  for key, found in merged.items():
+  for key, columns in merged.items():
     mnemonic, form, t16, size, tail, fields, names, value, mask = key
-    kinds = [sorted({*column}) for column in list(zip(*found))[1:]]
+    kinds = [sorted({*column}) for column in list(zip(*columns))[1:]]
     shown = " ".join(f"{name}={'|'.join(kind)}" for name, kind in zip(names, kinds))
     layout = layouts.setdefault((str(size), tail, fields, shown), len(layouts))
-    which = {c for row in found for c in row[0].split(",")}
+    which = {c for row in columns for c in row[0].split(",")}
     names_of = "*" if len(which) == len(chips) else ",".join(sorted(which))
     rows.append((mnemonic, form + (f".{t16}" if t16 else ""), names_of, str(layout), value[2:], mask[2:]))
   lines = [f"chips {' '.join(chips)}"]

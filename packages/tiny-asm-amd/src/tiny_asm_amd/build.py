@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tiny_asm_amd import modifiers, sources, symbols
 from tiny_asm_amd.aliases import ALIASES
 from tiny_asm_amd.errors import AsmError
-from tiny_asm_amd.instruction import ABS, HALF, HIGH, LISTS, NEG, Instruction, op_sel_hi_default
+from tiny_asm_amd.instruction import ABS, HALF, HIGH, LISTS, NEG, Instruction, is_half, op_sel_hi_default
 from tiny_asm_amd.legal import legal
 from tiny_asm_amd.modifiers import Given
 from tiny_asm_amd.registers import Operand, Register
@@ -146,7 +146,7 @@ class _Fields:
   def half(self, name: str, operand: Operand, kind: str) -> None:
     """Halves of registers are said by modifiers where the number has no room for it."""
     value = operand.value
-    if kind in ("h", "VT.f16", "VT.b16") and isinstance(value, Register) and value.half == "h":
+    if is_half(kind) and isinstance(value, Register) and value.half == "h":
       if name in self.done_to:
         self.done_to[name] |= HALF
       elif name == "vdst" and "src0" in self.done_to:

@@ -73,6 +73,11 @@ def implied(row: Row, family: str) -> int:
   return sum(1 << place for place in places[count:] if not row.mask >> place & 1)
 
 
+def is_half(kind: str) -> bool:
+  """Whether an operand of this kind is a half of a register, which modifiers name."""
+  return kind == "h" or kind.startswith("VT.")
+
+
 class _Shown:
   """An instruction that is being written."""
 
@@ -171,7 +176,7 @@ class _Shown:
   def is_half(self, name: str, value: Register) -> bool:
     """Whether an operand is a half of a register, which a modifier names."""
     kind = self.layout.kinds[name][0]
-    return value.kind == "v" and not value.half and (kind == "h" or kind in ("VT.f16", "VT.b16"))
+    return value.kind == "v" and not value.half and is_half(kind)
 
   def modifier(self, token: str) -> list[str]:
     if token[0] != "$":
@@ -220,7 +225,7 @@ class _Shown:
 
   def is_half_of(self, name: str) -> bool:
     """Whether the name of a register says which half it is."""
-    if self.layout.kinds.get(name, ("",))[0] not in ("h", "VT.f16", "VT.b16"):
+    if not is_half(self.layout.kinds.get(name, ("",))[0]):
       return False
     value = self.operand(name).value
     return isinstance(value, Register) and value.kind == "v"

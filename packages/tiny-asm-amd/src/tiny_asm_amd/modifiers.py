@@ -78,6 +78,8 @@ def numbers(text: str) -> list[int]:
 def bits_of(text: str | None, count: int, default: int) -> list[int]:
   """A list of so many bits, of which the first may be given."""
   found = [] if text is None else numbers(text)
+  while len(found) > count and not found[-1]:
+    found.pop()  # of operands to which nothing can be done
   if len(found) > count or any(bit not in (0, 1) for bit in found):
     raise Mismatch(f"{text}: {count} bits are wanted")
   return found + [default if text is None else 0] * (count - len(found))

@@ -106,10 +106,8 @@ _DEPCTR = {
 
 
 def _parse_depctr(text: str, family: str) -> int:
-  # bits that no counter has are 1 by default on RDNA 3, and 0 in those that are not there
+  # counters that are not named are not waited for
   value = sum(((1 << length) - 1) << place for place, length in _DEPCTR.values())
-  if family == "rdna3":
-    value &= ~(1 << 7)
   for name, count in _CALL.findall(text):
     if name not in _DEPCTR or (found := number(count)) is None:
       raise AsmError(f"there is no counter {name}({count})")
