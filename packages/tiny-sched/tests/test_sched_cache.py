@@ -13,6 +13,7 @@ from tiny_sched import schedule, schedule_cache_info
 from tiny_sched import schedule as schedule_function
 from tiny_sched.normalise import normalise, slot_of
 from tiny_uop import Ops, UOp, dtypes, live_nodes
+from tiny_uop.origins import recording
 
 
 def buffer(size: int = 8) -> UOp:
@@ -139,3 +140,14 @@ def test_two_values_of_one_variable_are_an_error() -> None:
   sums = [buffer(1).assign(buffer().shrink(((0, n.bind(v)),)).reduce_axes(Ops.ADD, (0,))) for v in (2, 3)]
   with pytest.raises(ValueError, match="'n' is bound to 2 and to 3"):
     schedule(UOp.sink(*sums))
+
+
+def test_a_value_that_is_a_constant_of_the_graph_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+  """With origins wanted, whose places are those of a graph in which no value of a variable is a node."""
+  monkeypatch.setattr(recording, "wanted", 1)
+  x, out = buffer(), UOp.new_buffer("CPU", 4, dtypes.int32)
+  i = UOp.variable("i", 0, 4)
+  for value in (3, 4, 1, 2, 0):
+    at = i.bind(value)
+    schedule(UOp.sink(out.assign((x.shrink(((at, at + 4),)) * 2).contiguous() + 1)))
+  assert schedule_cache_info()[:2] == (4, 1)

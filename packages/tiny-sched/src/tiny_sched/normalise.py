@@ -34,8 +34,9 @@ class Given:
 
 @dataclass(frozen=True)
 class Structure(Given):
-  """`key`: equal for two graphs if and only if their normal forms are the same. `nodes`: those that the key is
-  of, sources first, in the same order for all graphs with it."""
+  """`key`: equal for two graphs if and only if their normal forms are the same. `nodes`: those that the key lists,
+  sources first, as many and in the same order for all graphs with it, and in the normal form. So it has no leaves: the
+  value of a BIND is a node of its own in one graph, and another constant's in the next."""
 
   key: tuple[object, ...]
   nodes: list[UOp]
@@ -93,11 +94,10 @@ def structure(sink: UOp) -> Structure:
   key: list[object] = []
   buffers: list[UOp] = []
   binds: dict[UOp, UOp] = {}
-  nodes, custom = value_nodes(sink, kernels=True), False
-  for u in nodes:
+  nodes: list[UOp] = []
+  for u in value_nodes(sink, kernels=True):
     op = u.op
     if op is _CUSTOM_GRADIENT:
-      custom = True
       places[u] = places[u.src[0]]
     elif op in _LEAVES:
       places[u] = u
@@ -110,9 +110,13 @@ def structure(sink: UOp) -> Structure:
         buffers.append(u)
       key += (op, u.dtype, arg, u.tag, *[places[s] for s in u.src])
       places[u] = len(key)
-  return Structure(
-    tuple(buffers), binds, tuple(key), [u for u in nodes if u.op is not _CUSTOM_GRADIENT] if custom else nodes
-  )
+      nodes.append(u)
+  return Structure(tuple(buffers), binds, tuple(key), nodes)
+
+
+def nodes_of(normal: UOp) -> list[UOp]:
+  """The nodes of a normal form in the order of `Structure.nodes`."""
+  return [u for u in value_nodes(normal, kernels=True) if u.op not in _LEAVES]
 
 
 def normalise(sink: UOp) -> Normal:

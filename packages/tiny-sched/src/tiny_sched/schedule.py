@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tiny_sched.device_rules import on_several_devices
-from tiny_sched.normalise import Given, Structure, is_arena, is_slot, normalise, slot_of, structure
+from tiny_sched.normalise import Given, Structure, is_arena, is_slot, nodes_of, normalise, slot_of, structure
 from tiny_sched.passes import PASSES
 from tiny_sched.versions import BufferVersions
 from tiny_sched.work import Schedule, tracker
@@ -109,7 +109,7 @@ def make(sink: UOp, given: Structure, wanted: bool) -> Template:
   if not wanted:
     return Template(build(normal), None)
   try:
-    tracker.begin(value_nodes(normal, kernels=True))
+    tracker.begin(nodes_of(normal))
     linear = build(normal)
     return Template(linear, Schedule(given.nodes, tracker.calls))
   finally:
