@@ -82,6 +82,15 @@ def test_perplexity(path: Path, tmp_path: Path, capsys: Capture) -> None:
   assert "expected 512 at least" in capsys.readouterr().err
 
 
+def test_embed(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+  assert main(["embed", str(path), "-p", "Hello world", "-c", "64", "--quiet"]) == 0
+  found = json.loads(capsys.readouterr().out)
+  assert len(found) == 64 and math.isclose(sum(x * x for x in found), 1, rel_tol=1e-5)
+  piped(monkeypatch, "Hello world")
+  assert main(["embed", str(path), "-c", "64", "--quiet"]) == 0
+  np.testing.assert_allclose(json.loads(capsys.readouterr().out), found, rtol=1e-4, atol=1e-5)
+
+
 def test_tokenize(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
   assert main(["tokenize", str(path), "-p", "Hi<|im_end|>", "--special", "--json"]) == 0
   found = json.loads(capsys.readouterr().out)

@@ -186,6 +186,20 @@ def test_log_probabilities_are_those_of_the_model(engine: Engine, models: tuple[
     assert [i for i, _ in item.top] == np.argsort(-values)[:4].tolist()
 
 
+def test_embeddings_beside_answers(engine: Engine, models: tuple[Model, Tokenizer]) -> None:
+  tokens = [[40 + i for i in range(count)] for count in (1, 9, 60, 128)]
+  requests = [Request(item, embed=True) for item in tokens]
+  generations = run(engine, Request([40, 41], GREEDY, max_tokens=9), *requests)
+  assert generations[0].generated == plain(models, [40, 41], 9)
+  for item, generation in zip(tokens, generations[1:], strict=True):
+    (states,) = models[0].states([Chunk(0, 0, item)])
+    mean = np.asarray(states).reshape(len(item), -1).mean(0)
+    assert generation.finish == "stop" and generation.embedding is not None and generation.cached == 0
+    np.testing.assert_allclose(generation.embedding, mean / np.linalg.norm(mean), rtol=1e-3, atol=1e-4)
+  with pytest.raises(ContextExceeded):
+    engine.submit(Request([40] * 129, embed=True))
+
+
 def test_cancelling(engine: Engine) -> None:
   generations = [engine.submit(Request([40 + i], SamplingOptions(seed=1), max_tokens=50)) for i in range(5)]
   for _ in range(4):

@@ -363,7 +363,7 @@ def test_keys(running: Running) -> None:
     assert anyone.get("/").status_code == 200
     for path in ("/v1/models", "/v1/models/talker", "/metrics"):
       assert anyone.get(path).status_code == 401
-    for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"):
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"):
       assert anyone.post(path, json={}).status_code == 401
       headers = [(b"authorization", "Bearer sécret".encode())]
       assert anyone.post(path, json={}, headers=headers).status_code == 401
@@ -394,6 +394,22 @@ def test_models(client: openai.OpenAI) -> None:
   assert client.models.retrieve("talker").id == "talker"
   with pytest.raises(openai.NotFoundError):
     client.models.retrieve("other")
+
+
+def test_embeddings(running: Running, client: openai.OpenAI, http: httpx.Client) -> None:
+  texts = ["Hello world", "Something else, and longer"]
+  made = client.embeddings.create(model="talker", input=texts)  # the client asks for base64
+  assert [item.index for item in made.data] == [0, 1] and made.usage.prompt_tokens > 4
+  plain = client.embeddings.create(model="talker", input=texts[1], encoding_format="float").data[0].embedding
+  assert len(plain) == 64 and plain == pytest.approx(made.data[1].embedding, rel=1e-3, abs=1e-4)
+  assert sum(x * x for x in plain) == pytest.approx(1, rel=1e-5)
+  tokens = running.session.tokenizer.encode(texts[0])
+  assert client.embeddings.create(model="talker", input=tokens).data[0].embedding == pytest.approx(
+    made.data[0].embedding, rel=1e-3, abs=1e-4
+  )
+  for body in ({}, {"input": ""}, {"input": "x", "encoding_format": "int8"}, {"input": "x", "dimensions": 5}):
+    assert http.post("/v1/embeddings", json=body).status_code == 400
+  assert http.post("/v1/embeddings", json={"input": "long " * 600}).json()["error"]["code"] == "context_length_exceeded"
 
 
 def test_tokenize(running: Running, http: httpx.Client) -> None:

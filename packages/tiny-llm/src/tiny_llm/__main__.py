@@ -68,6 +68,15 @@ def run_generate(args: Arguments) -> int:
   return 0
 
 
+def run_embed(args: Arguments) -> int:
+  """The embedding of a text, as JSON: the mean of the model's states after its last norm, of length 1."""
+  text = args.text if args.text is not None else sys.stdin.read()
+  session = _session(args)
+  print(json.dumps(session.embed(text)))
+  session.close()
+  return 0
+
+
 def run_perplexity(args: Arguments) -> int:
   """How well a model foretells a text. As llama.cpp does it: windows of `--context` tokens, of which the second halves
   count, so that every token that counts has half a window before it."""
@@ -247,6 +256,8 @@ def parser() -> argparse.ArgumentParser:
   sub.add_argument("file", metavar="FILE", help="a text, UTF-8")
   sub.add_argument("--json", action="store_true")
   sub.set_defaults(context=512)
+  sub = command("embed", run_embed, "the embedding of a text")
+  sub.add_argument("--text", "-p", help="the text; standard input without it")
   sub = command("serve", run_serve, "serve a model over HTTP")
   sub.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
   sub.add_argument("--port", type=int, default=8080, help="port (8080)")

@@ -52,7 +52,8 @@ class Request:
 
   `max_tokens`: None for as many as the context holds. The answer ends before any of the texts `stop`, and after a token
   that ends answers unless `ignore_ends`. `logprobs`: how many of the likeliest tokens are told beside each, None for no
-  probabilities at all. `special`: control tokens are a part of the text.
+  probabilities at all. `special`: control tokens are a part of the text. `embed`: no answer is wanted, but
+  `Generation.embedding`.
   """
 
   tokens: Sequence[int]
@@ -63,6 +64,7 @@ class Request:
   logprobs: int | None = None
   grammar: Grammar | None = None
   special: bool = False
+  embed: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Piece:
 class Generation:
   """A request that waits, runs or is done. `pieces` are those that nobody has taken yet.
 
+  `embedding` is the mean of the model's states after its last norm, float32 of length 1, where a request wants that.
   `cached` tokens of the prompt were in a slot already. `generated` are the answer's. Times are those of
   `time.perf_counter`: `submitted`, `started`, `first_token`, `ended`.
   """
@@ -89,6 +92,7 @@ class Generation:
     self.generated: list[int] = []
     self.cached = self.drafted = self.accepted = 0
     self.finish: str | None = None
+    self.embedding: Array | None = None
     self.error: Exception | None = None
     self.submitted, self.started, self.first_token, self.ended = time.perf_counter(), 0.0, 0.0, 0.0
     self.slot: _Slot | None = None
@@ -141,6 +145,20 @@ class Generation:
     self.finish, self.ended = finish, time.perf_counter()
     self._give(text, finish)
 
+  def read(self, states: Array) -> None:
+    """Takes the states of the next tokens of a prompt, (tokens, dim), for their mean."""
+    total = states.astype(np.float64).sum(0)
+    self.embedding = total if self.embedding is None else self.embedding + total
+
+  def embedded(self) -> None:
+    """All of the prompt has been read."""
+    assert self.embedding is not None
+    length = float(np.linalg.norm(self.embedding))
+    if not 0 < length < float("inf"):
+      raise ValueError("the model computed no embedding: its states are zero, or no numbers")
+    self.embedding = (self.embedding / length).astype(np.float32)
+    self._done("stop")
+
   def stopped(self, finish: str, error: Exception | None = None) -> None:
     """Ends it for a reason that is not its own."""
     if self.finish is None:
@@ -183,8 +201,8 @@ class Engine:
       raise ValueError(f"the prompt has a token that is none of the model's {vocabulary}")
     if wrong := [token for token in request.sampling.logit_bias if not 0 <= token < vocabulary]:
       raise ValueError(f"logit_bias has token {wrong[0]}: the model has {vocabulary}")
-    if count >= self.model.context:
-      raise ContextExceeded(f"the prompt has {count} tokens, and the context {self.model.context} with the answer")
+    if count > self.model.context - (not request.embed):
+      raise ContextExceeded(f"the prompt has {count} tokens, and the context {self.model.context}, with the answer")
     if request.max_tokens is not None and request.max_tokens < 1:
       raise ValueError(f"max_tokens is {request.max_tokens}: expected 1 at least")
 
@@ -214,7 +232,8 @@ class Engine:
     """
     self._admit()
     busy = [slot for slot in self._slots if slot.generation is not None]
-    chunks: dict[bool, list[tuple[_Slot, list[int]]]] = {False: [], True: []}  # by whether all logits are wanted
+    # by what is wanted of them: the logits after the last token, or after all, or states
+    chunks: dict[str, list[tuple[_Slot, list[int]]]] = {"last": [], "all": [], "states": []}
     left = PREFILL
     for slot in sorted(busy, key=lambda slot: slot.since):
       tokens = slot.next_tokens(self.speculate)
@@ -222,10 +241,10 @@ class Engine:
         tokens = tokens[:left]
         left -= len(tokens)
       if tokens:
-        chunks[slot.decodes and len(tokens) > 1].append((slot, tokens))
-    for every, group in chunks.items():
+        chunks[slot.wants(tokens)].append((slot, tokens))
+    for wanted, group in chunks.items():
       if group:
-        self._read(group, every)
+        self._read(group, wanted)
     return bool(busy)
 
   def answer(self, request: Request) -> Iterator[Piece]:
@@ -241,9 +260,13 @@ class Engine:
     finally:
       self.cancel(generation)
 
-  def _read(self, group: list[tuple[_Slot, list[int]]], every: bool) -> None:
+  def _read(self, group: list[tuple[_Slot, list[int]]], wanted: str) -> None:
+    chunks = [Chunk(slot.number, slot.length, tokens) for slot, tokens in group]
     try:
-      results = self.model.step([Chunk(slot.number, slot.length, tokens) for slot, tokens in group], all_logits=every)
+      if wanted == "states":
+        results = self.model.states(chunks)
+      else:
+        results = self.model.step(chunks, all_logits=wanted == "all")
     except Exception as error:
       for slot, _ in group:
         slot.written = []
@@ -255,14 +278,20 @@ class Engine:
       generation = slot.generation
       assert generation is not None
       slot.written += tokens
+      if wanted == "states":
+        generation.read(np.asarray(result).reshape(len(tokens), -1))
       if slot.length < len(generation.prompt):
         continue
       try:
+        if wanted == "states":
+          generation.embedded()
+          continue
         slot.follow(np.asarray(result).reshape(-1, self.model.config.vocabulary), tokens)
       except Exception as error:
         generation.stopped("error", error)
-      if generation.finish is not None:
-        self._release(generation)
+      finally:
+        if generation.finish is not None:
+          self._release(generation)
 
   def _release(self, generation: Generation) -> None:
     if generation.slot is not None:
@@ -273,6 +302,10 @@ class Engine:
     one that was used longest ago with a copy of it."""
     while self.waiting and (free := [slot for slot in self._slots if slot.generation is None]):
       prompt = self.waiting[0].prompt
+      if self.waiting[0].request.embed:  # the states of all tokens are wanted, and not just keys and values
+        oldest = min(free, key=lambda slot: slot.since)
+        oldest.begin(self.waiting.popleft(), 0, next(self._numbers))
+        continue
       if self._is_read_by_another(prompt):
         break
       common = {slot.number: _common(slot.written, prompt) for slot in self._slots}
@@ -316,6 +349,13 @@ class _Slot:
   def decodes(self) -> bool:
     """Whether the prompt has been read."""
     return self.generation is not None and self.length >= len(self.generation.prompt)
+
+  def wants(self, tokens: list[int]) -> str:
+    """What is wanted of reading `tokens`: the logits after the last, or after all, or the states of all."""
+    assert self.generation is not None
+    if self.generation.request.embed:
+      return "states"
+    return "all" if self.decodes and len(tokens) > 1 else "last"
 
   def begin(self, generation: Generation, length: int, since: int) -> None:
     """`generation` has the slot, in which the first `length` tokens of its prompt are written already."""

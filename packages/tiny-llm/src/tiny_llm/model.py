@@ -44,7 +44,8 @@ class Model:
       frequency = frequency / weights.rope_factors
     angle = Tensor.arange(self._room).reshape(-1, 1) * frequency
     self._cos, self._sin = angle.cos().contiguous().realize(), angle.sin().contiguous().realize()
-    self._forward = {(size, every): TinyJit(self._graph(every)) for size in PIECES for every in (False, True)}
+    kinds = ("last", "all", "states")
+    self._forward = {(size, wanted): TinyJit(self._graph(wanted)) for size in PIECES for wanted in kinds}
 
   def step(self, chunks: Sequence[Chunk], *, all_logits: bool = False) -> list[memoryview[float]]:
     """Reads chunks of different slots, and gives for each the logits after its last token, as a memoryview of float32
@@ -54,7 +55,13 @@ class Model:
     and two chunks of one slot.
     """
     self._check(chunks)
-    return [self._read(chunk, all_logits) for chunk in chunks]
+    return [self._read(chunk, "all" if all_logits else "last") for chunk in chunks]
+
+  def states(self, chunks: Sequence[Chunk]) -> list[memoryview[float]]:
+    """Reads chunks as `step` does, and gives for each the states of its tokens after the last norm, of which embeddings
+    are made, as a memoryview of float32 of shape (tokens, dim)."""
+    self._check(chunks)
+    return [self._read(chunk, "states") for chunk in chunks]
 
   def copy_prefix(self, from_slot: int, to_slot: int, length: int) -> None:
     """The first `length` positions of a slot are what those of another are. Raises ValueError for a slot that is not
@@ -82,8 +89,8 @@ class Model:
       if min(chunk.tokens) < 0 or max(chunk.tokens) >= self.config.vocabulary:
         raise ValueError(f"a token is not in the vocabulary of {self.config.vocabulary}: {list(chunk.tokens)!r:.80}")
 
-  def _read(self, chunk: Chunk, every: bool) -> memoryview[float]:
-    """The logits after a chunk, or after each of its tokens."""
+  def _read(self, chunk: Chunk, wanted: str) -> memoryview[float]:
+    """The logits after a chunk, or after each of its tokens; or their states."""
     parts: list[memoryview[int]] = []
     at = 0
     while at < len(chunk.tokens):
@@ -92,23 +99,29 @@ class Model:
       count = min(size, left)
       tokens = Tensor([*chunk.tokens[at : at + count], *[0] * (size - count)], dtype=dtypes.int32)
       last = Variable("last", 0, size - 1).bind(count - 1)
-      out = self._forward[size, every](
+      out = self._forward[size, wanted](
         tokens.realize(), self._slot.bind(chunk.slot), self._start.bind(chunk.start + at), last
       )
-      parts.append(out.data()[: count if every else 1].cast("B"))
+      parts.append(out.data()[: 1 if wanted == "last" else count].cast("B"))
       at += count
-    if every:
-      return memoryview(b"".join(parts)).cast("B").cast("f", (at, self.config.vocabulary))
+    if wanted != "last":
+      return (
+        memoryview(b"".join(parts))
+        .cast("B")
+        .cast("f", (at, self.config.vocabulary if wanted == "all" else self.config.dim))
+      )
     return parts[-1].cast("f")
 
-  def _graph(self, every: bool) -> Callable[..., Tensor]:
+  def _graph(self, wanted: str) -> Callable[..., Tensor]:
     def forward(tokens: Tensor, slot: UOp, start: UOp, last: UOp) -> Tensor:
       w = self._weights
       x = w.embedding(tokens).contiguous()
       for number, layer in enumerate(w.layers):
         # layers are alike: what the scheduler has found for the first is found again for the others
         x = self._layer(layer, self._cache[number], x, slot, start).realize()
-      x = x if every else x[last : last + 1].contiguous()
+      if wanted == "states":
+        return w.normalised(x, w.output_norm).exact.realize()
+      x = x if wanted == "all" else x[last : last + 1].contiguous()
       (logits,) = w.output(w.normalised(x, w.output_norm))
       return logits.realize()
 

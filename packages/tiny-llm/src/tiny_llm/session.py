@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tiny_llm.checkpoint import Checkpoint, open_checkpoint
-from tiny_llm.generate import Engine
+from tiny_llm.generate import Engine, Request
 from tiny_llm.model import Chunk, load_model
 from tiny_llm.sampling import SamplingOptions, recommended
 from tiny_llm.template import ChatTemplate
@@ -116,6 +116,17 @@ class Session:
     tokens = self.tokenizer.encode(rendered, add_special=False, parse_special=True)
     begin = self.tokenizer.bos
     return tokens if not self.tokenizer.add_bos or begin is None or tokens[:1] == [begin] else [begin, *tokens]
+
+  def embed(self, text: str) -> list[float]:
+    """The embedding of a text: the mean of the model's states after its last norm, of length 1. Raises
+    ContextExceeded."""
+    generation = self.engine.submit(Request(self.tokenizer.encode(text), embed=True))
+    while generation.finish is None:
+      self.engine.step()
+    if generation.error is not None:
+      raise generation.error
+    assert generation.embedding is not None
+    return [float(number) for number in generation.embedding]
 
   def close(self) -> None:
     """Ends the process that renders templates."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import json
 import time
@@ -57,6 +58,7 @@ def create_app(
     Route("/v1/models/{name:path}", server.model),
     Route("/v1/chat/completions", server.chat, methods=["POST"]),
     Route("/v1/completions", server.completions, methods=["POST"]),
+    Route("/v1/embeddings", server.embeddings, methods=["POST"]),
     Route("/tokenize", server.tokenize, methods=["POST"]),
     Route("/detokenize", server.detokenize, methods=["POST"]),
   ]
@@ -268,6 +270,30 @@ class Server:
       return data.decode("utf-8")
     except UnicodeDecodeError:
       return list(data)
+
+  async def embeddings(self, request: Request) -> Response:
+    body = await self.body(request)
+    self.check_model(body.text("model"))
+    prompts, form = self.prompts(body.take("input"), "input"), body.text("encoding_format", "float")
+    body.neutral(dimensions=(self.session.engine.model.config.dim,))
+    body.done()
+    if form not in ("float", "base64"):
+      raise Refused(f"encoding_format is {form!r:.60}: expected float or base64", "encoding_format")
+    if len(prompts) > 256:
+      raise Refused(f"input has {len(prompts)} texts: expected 256 at most", "input")
+    answers = [Answer(self, generate.Request(tokens, embed=True)) for tokens in prompts]
+    self.submit(answers)
+    choices = await self.whole(request, answers, lambda at, pieces: self.embedding(at, answers[at], form))
+    count = sum(map(len, prompts))
+    usage = {"prompt_tokens": count, "total_tokens": count}
+    return JSONResponse({"object": "list", "data": choices, "model": self.session.name, "usage": usage})
+
+  def embedding(self, at: int, answer: Answer, form: str) -> dict[str, Any]:
+    done = answer.job.generation
+    assert done is not None and done.embedding is not None
+    numbers = done.embedding.astype("<f4")
+    value: Any = numbers.tolist() if form == "float" else base64.b64encode(numbers.tobytes()).decode()
+    return {"object": "embedding", "index": at, "embedding": value}
 
   # *** answers ***
 
