@@ -1,11 +1,14 @@
-"""Sums of columns read as much of a row at a time as registers hold."""
+"""Sums of columns read as much of a row at a time as registers hold; products with them, of some rows at a time."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from codegen_kernels import Case, check, data, garbage, param
 
 from tiny_codegen import LLVMRenderer, compile_kernel, cpu_target
-from tiny_uop import AxisType, KernelInfo, Ops, OptOps, UOp, dtypes
+from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 WIDE = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
 
@@ -17,3 +20,22 @@ def test_lanes_of_column_sums(rows: int, columns: int, lanes: int) -> None:
   out = UOp.param(0, dtypes.float32.ptr(columns)).index(i).store(x.reduce(Ops.ADD, k)).end(i)
   opts = compile_kernel(UOp.sink(out, arg=KernelInfo("column_sums")), WIDE).src[1].arg.opts
   assert [o.arg for o in opts if o.op is OptOps.VECTOR] == [lanes]
+
+
+def row_times_matrix(rows: int, columns: int) -> Case:
+  i, k = UOp.range(columns, 0), UOp.range(rows, 1, AxisType.REDUCE)
+  product = param(1, rows).index(k).load() * param(2, rows * columns).index(k * columns + i).load()
+  total = product.reduce(Ops.ADD, k) + param(3, columns).index(i).load()
+  sink = UOp.sink(param(0, columns).index(i).store(total).end(i), arg=KernelInfo("row_times_matrix"))
+  arrays = data(rows, seed=1), data(rows, columns, seed=2), data(columns, seed=3)
+  return Case(sink, (garbage(columns), *arrays), arrays[0] @ arrays[1] + arrays[2], 1e-4)
+
+
+@pytest.mark.parametrize(
+  ("rows", "columns", "blocks"), [(128, 1024, True), (64, 2048, True), (100, 1024, False), (128, 1000, False)]
+)
+def test_a_row_times_a_matrix(run_kernel: Any, rows: int, columns: int, blocks: bool) -> None:
+  case = row_times_matrix(rows, columns)
+  opts = compile_kernel(case.kernel, WIDE).src[1].arg.opts
+  assert (Opt(OptOps.BLOCK, 1, 8) in opts) == blocks
+  check(case, run_kernel(case.kernel, case.arrays))

@@ -6,9 +6,10 @@ kernels get
 1. short loops that pick one of several values written out;
 2. vectors: the loops whose lanes save most instructions (`vector_cost.py`), one for each part of the kernel;
 3. rows of overlapping windows, as those of depthwise convolutions and pools: written out, what they share is read once;
-4. else a register tile: in a reduction, output loops over which an operand is reused are written out, as far as
+4. a row times a matrix in memory's order: some rows of the matrix at a time, piece after piece;
+5. else a register tile: in a reduction, output loops over which an operand is reused are written out, as far as
    accumulators fit into registers;
-5. and small reduce loops unrolled.
+6. and small reduce loops unrolled.
 
 Then threads share the outermost output loop that is long enough, if there is enough work.
 """
@@ -26,7 +27,7 @@ from tiny_codegen.opt.vector_cost import Cost, nodes_of_body
 from tiny_codegen.opt.workgroups import choose_group_opts
 from tiny_codegen.staging.stage import stage_twins
 from tiny_codegen.target import KEPT, Target
-from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, PtrDType, UOp
+from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, PtrDType, UOp, dtypes
 
 THREAD_WORK = 32768
 THREAD_BLOCK = 64
@@ -44,6 +45,7 @@ TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 FEW = 4  # how many times more bytes are read once than are read again for each row
 STREAMS = 4  # rows that are read side by side: memory has more than one page at work
 FAR = 4096  # bytes from a row to the next, at least
+ROWS, PIECE = 8, 256  # of a matrix that are read together, and how much of each
 
 
 def choose_opts(root: UOp, target: Target) -> tuple[Opt, ...]:
@@ -52,7 +54,7 @@ def choose_opts(root: UOp, target: Target) -> tuple[Opt, ...]:
     return choose_group_opts(root, target)
   chooser = Chooser(root, target)
   if target.vector_bits:
-    if not chooser.contract() and not chooser.take_transposed():
+    if not chooser.contract() and not chooser.take_transposed() and not chooser.row_times_matrix():
       chooser.keep()
       chooser.choices()
       chooser.vectors()
@@ -82,6 +84,33 @@ class Chooser(TilingChooser):
     """Read a copy that is transposed in squares; False where it is none."""
     opts = transpose_copy(self.root, self.target)
     return bool(opts) and self.take(*opts)
+
+  # *** a row times a matrix ***
+
+  def row_times_matrix(self) -> bool:
+    """Some ROWS of the matrix at a time, PIECE after PIECE: column after column, each row is on a page of its own, and
+    only a few elements of it are read."""
+    ends, lanes = self.root.src, self.target.lanes(dtypes.float32) * 4
+    reduces = [u for u in self.root.toposort if u.op is Ops.REDUCE]
+    if len(ends) != 1 or len(ends[0].src) != 2 or len(reduces) != 1 or len(reduces[0].src) != 2:
+      return False
+    (product, row), column = reduces[0].src, ends[0].src[1]
+    size, terms = extent(column) or 0, extent(row) or 0
+    if reduces[0].arg[0] is not Ops.ADD or product.op is not Ops.MUL or kind(column) is not AxisType.LOOP:
+      return False
+    if size % PIECE or terms % ROWS or terms < COLUMN:
+      return False
+    if any(u.op is not Ops.LOAD or u.dtype != dtypes.float32 for u in product.src):
+      return False
+    steps = {(stride(u.src[0].src[1], column), stride(u.src[0].src[1], row)) for u in product.src}
+    if not any(across == 1 and down is not None and down * 4 >= FAR for across, down in steps) or (0, 1) not in steps:
+      return False
+    split = [Opt(OptOps.SPLIT, column.arg[0], PIECE)] if size > PIECE else []
+    inner = max(loops_of(self.root)) + 1 if split else column.arg[0]
+    block = max(loops_of(self.root)) + len(split) + 1
+    return self.take(
+      *split, Opt(OptOps.BLOCK, row.arg[0], ROWS), Opt(OptOps.VECTOR, inner, lanes), Opt(OptOps.UNROLL, block, 0)
+    )
 
   # *** values that are needed again ***
 
