@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import overload
 
-from tiny_dist.world import World, world
+from tiny_dist.ranks import World, world
 from tiny_runtime import Device
 
 

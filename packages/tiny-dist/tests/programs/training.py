@@ -1,10 +1,11 @@
 """Trains a convolutional network or a transformer, and prints the losses: `training.py NET LAYOUT STEPS`."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 
-from tiny_dist import Mesh, init
+from tiny_dist import Mesh, init, shard_parameters, shard_state
 from tiny_tensor import Tensor, TinyJit, nn
 
 net, layout, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -73,7 +74,11 @@ if layout == "tensor":
     layer.weight.shard_(mesh, 1)
   for table in model.tables:
     table.weight.shard_(mesh, 0)
+if layout == "zero3":
+  shard_parameters(parameters, mesh)
 optimizer = nn.optim.Adam(parameters, lr=0.01)
+if layout == "zero2":
+  shard_state(optimizer, mesh)
 rng = np.random.default_rng(0)
 
 
@@ -86,11 +91,14 @@ def step(x: Tensor, y: Tensor) -> Tensor:
   return loss.realize()
 
 
-losses = []
+losses, batch = [], max(16, world.size)
 with Tensor.train():
   for _ in range(steps):
-    x = rng.normal(size=(16, 1, 8, 8)).astype(np.float32) if net == "conv" else rng.integers(0, 32, (16, 8), np.int32)
-    y = (np.abs(x).reshape(16, -1).sum(1) * 10).astype(np.int32) % 10
+    images, words = rng.normal(size=(batch, 1, 8, 8)).astype(np.float32), rng.integers(0, 32, (batch, 8), np.int32)
+    x: np.ndarray = images if net == "conv" else words
+    y = (np.abs(x).reshape(batch, -1).sum(1) * 10).astype(np.int32) % 10
     axis = None if layout == "tensor" else 0
     losses.append(step(Tensor(x).shard(mesh, axis).realize(), Tensor(y).shard(mesh, axis).realize()).item())
+if len(sys.argv) > 4:
+  Path(f"{sys.argv[4]}-{world.rank}").write_text(str(sum(world.traffic.values())))
 print(" ".join(f"{loss:.6f}" for loss in losses) + "\n", end="", flush=True)

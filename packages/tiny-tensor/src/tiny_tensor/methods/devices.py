@@ -77,8 +77,8 @@ class DeviceMixin(TensorBase):
       raise ValueError(f"axis {axis} of shape {self.shape} has a symbolic size, so that pieces of it have none")
     if size < len(names):
       raise ValueError(
-        f"axis {axis} of shape {self.shape} is shorter than the {len(names)} devices {', '.join(names)}: shard another "
-        "axis, or axis=None for a copy on each"
+        f"axis {axis} of shape {self.shape} is shorter than the {len(names)} devices {', '.join(names[:8])}: shard "
+        "another axis, or axis=None for a copy on each"
       )
     return self._laid_out(Sharding(names, axis, even_bounds(size, len(names))))
 

@@ -78,10 +78,13 @@ class Optimizer:
     return Tensor([value], dtype=dtypes.float32, device=self.device).contiguous().requires_grad_(False)
 
   def follow(self) -> None:
-    """Moves the state of parameters that lie on other devices, or in other pieces, than when the optimiser was made."""
+    """Moves the state of parameters that lie on other devices, or in other pieces, than when the optimiser was made.
+    State in pieces of a parameter that is whole on the same devices stays: it is meant so."""
     for name in self.per_parameter:
       for state, p in zip(getattr(self, name), self.params):
-        if state.device != p.device or state.uop.sharding != p.uop.sharding:
+        pieces = p.uop.sharding
+        apart = pieces is not None and pieces.axis is not None and state.uop.sharding != pieces
+        if state.device != p.device or apart:
           state._become(state.shard_like(p), lambda grad: grad)
 
   def moments(self) -> list[Tensor]:

@@ -40,7 +40,7 @@ class RankError(RuntimeError):
 class World:
   """All ranks that were started together. Made by `init`."""
 
-  def __init__(self, name: str, group: Group) -> None:
+  def __init__(self, name: str, group: Group, watched: bool = True) -> None:
     self.name = name
     """The fabric."""
     self.group = group
@@ -50,9 +50,11 @@ class World:
     self.size = group.size
     """How many there are."""
     self._groups: dict[tuple[int, ...], Group] = {tuple(range(group.size)): group}
-    self._watch = Watch(self.rank, self.size, group.abort) if self.size > 1 else None
+    self._watch = Watch(self.rank, self.size, group.abort) if self.size > 1 and watched else None
     if self._watch is not None:
       self._watch.know([tuple(place) for place in self.all_of(self._watch.place)])
+    self.traffic: dict[str, int] = {}
+    """The bytes that this rank has sent to others in collectives of schedules, by kind."""
     self._open = True
     self._parted = False  # ranks have found that they do not do the same
 
@@ -96,6 +98,7 @@ class World:
     data, out = [_bytes_of(b) for b in inputs], [_bytes_of(b) for b in results]
     if DIST_NAN.value:
       self._refuse_nan(what, inputs, data)
+    self._count(what, sizes)
     words = f"{what.kind} number {what.number}, {sum(d.nbytes for d in data)} bytes"
     if len(data) == 1:
       sent, received = ([n * sizes[0] for n in counts[0]] for counts in (what.sent, what.received))
@@ -105,6 +108,12 @@ class World:
     for buffer, view in zip(results, out):
       if not buffer.opened.capabilities.host_mapped:
         buffer.write(view)
+
+  def _count(self, what: Collective, sizes: Sequence[int]) -> None:
+    me, others = what.position, len(what.ranks) - 1
+    gathers = what.kind == "all_gather"
+    sent = sum((n[me] * others if gathers else sum(n) - n[me]) * size for n, size in zip(what.sent, sizes))
+    self.traffic[what.kind] = self.traffic.get(what.kind, 0) + sent
 
   def _watched(self, words: str, do: Any, *arguments: Any) -> None:
     watch = self._watch
@@ -254,6 +263,12 @@ def _fail(kind: type[BaseException], error: BaseException, where: TracebackType 
     found.group.abort(1)
 
 
+def use_world(found: World) -> None:
+  """`init` gives `found` from now on, and collectives are carried out by it."""
+  _world[:] = [found]
+  use_communicator(found)
+
+
 def init() -> World:
   """Finds the other ranks and opens the group to them; once per process, a second call gives the same. Afterwards all
   ranks draw the same random numbers, those that rank 0 would.
@@ -262,8 +277,7 @@ def init() -> World:
   """
   if not _world:
     found = World(*opened(started(), DIST_GROUP.value))
-    _world.append(found)
-    use_communicator(found)
+    use_world(found)
     sys.excepthook = _fail
     atexit.register(found.end)
     _agree_on_random_numbers(found)

@@ -1,0 +1,203 @@
+"""Checkpoints of tensors on several ranks: each rank writes what it has, and any number of ranks reads it again.
+
+A checkpoint is a folder: `rank-0001-of-0004.safetensors` for each rank, and `index.json`, which says of each tensor its
+shape, its dtype and which file has which part of it. It is written beside its place under another name, and moved there
+when all ranks are done: a checkpoint is whole or not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tiny_dist.mesh import Mesh
+from tiny_dist.pieces import own_piece, own_region
+from tiny_dist.ranks import world
+from tiny_tensor import Tensor
+from tiny_tensor.nn.state import safe_load, safe_save
+from tiny_uop import Sharding, UOp, even_bounds
+
+INDEX = "index.json"
+VERSION = 1
+
+
+class CheckpointError(RuntimeError):
+  """A checkpoint cannot be written or read. What was there before is as it was."""
+
+
+def save(tensors: Mapping[str, Tensor], folder: str | Path, notes: Mapping[str, Any] | None = None) -> None:
+  """Writes tensors, by name, as the checkpoint `folder`; one that is there is replaced. All ranks call it.
+
+  A rank writes its own pieces; tensors that all have whole are shared out among the ranks. `notes` are values for JSON
+  that come with it: the number of the step. Raises CheckpointError on all ranks if one of them cannot write (its disk
+  is full); then nothing has changed.
+  """
+  found, folder = world(), Path(folder)
+  new = folder.with_name(f".{folder.name}.new")
+  name = f"rank-{found.rank + 1:04}-of-{found.size:04}.safetensors"
+  mine, parts = {}, {}
+  for number, (key, t) in enumerate(tensors.items()):
+    s = t.uop.sharding
+    if s is not None and s.spans and len(s.ranks) != found.size:
+      raise ValueError(f"{key} is on ranks {s.ranks}; a checkpoint takes tensors that are on all ranks")
+    in_pieces = s is not None and s.spans and s.axis is not None
+    piece = own_piece(t)  # all ranks compute it
+    if in_pieces or number % found.size == found.rank:
+      mine[key], parts[key] = piece.contiguous(), {"file": name, "region": own_region(t)}
+  trouble = ""
+  try:
+    new.mkdir(parents=True, exist_ok=True)
+    if mine:
+      safe_save(mine, new / name)
+  except OSError as error:
+    trouble = f"rank {found.rank}: {error}"
+  told = found.all_of({"trouble": trouble, "parts": parts})
+  if not any(t["trouble"] for t in told) and found.rank == 0:
+    try:
+      _write_index(new, tensors, [t["parts"] for t in told], notes)
+      _replace(new, folder)
+    except OSError as error:
+      trouble = f"rank 0: {error}"
+  told = [{"trouble": text} for text in found.all_of(trouble)]
+  if wrong := [t["trouble"] for t in told if t["trouble"]]:
+    if found.rank == 0:
+      shutil.rmtree(new, ignore_errors=True)
+    found.barrier()
+    raise CheckpointError(f"checkpoint {folder} is not written: {'; '.join(wrong)}. What was there is as it was")
+
+
+def _write_index(
+  new: Path, tensors: Mapping[str, Tensor], parts: list[dict[str, Any]], notes: Mapping[str, Any] | None
+) -> None:  # fmt: skip
+  entries = {
+    key: {
+      "shape": list(t.shape),
+      "dtype": t.dtype.name,
+      "parts": [of_rank[key] for of_rank in parts if key in of_rank],
+    }
+    for key, t in tensors.items()
+  }
+  text = json.dumps({"version": VERSION, "notes": dict(notes or {}), "tensors": entries})
+  with open(new / INDEX, "w", encoding="utf-8") as file:
+    file.write(text)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _replace(new: Path, folder: Path) -> None:
+  old = folder.with_name(f".{folder.name}.old")
+  shutil.rmtree(old, ignore_errors=True)
+  if folder.exists():
+    folder.rename(old)
+  new.rename(folder)
+  shutil.rmtree(old, ignore_errors=True)
+
+
+def load(tensors: Mapping[str, Tensor], folder: str | Path) -> dict[str, Any]:
+  """Puts the values of a checkpoint into tensors of the same names, in the layouts that these have, on any number of
+  ranks. All ranks call it. Gives the notes.
+
+  A rank reads of the files what it needs. Raises CheckpointError where a name, a shape or a file is missing, and
+  TypeError for another dtype; before any tensor is changed.
+  """
+  folder = Path(folder)
+  try:
+    index = json.loads((folder / INDEX).read_text("utf-8"))
+  except (OSError, ValueError) as error:
+    raise CheckpointError(f"{folder} is no checkpoint: {error}") from None
+  if index.get("version") != VERSION:
+    raise CheckpointError(f"{folder} is of version {index.get('version')}, this tiny-dist reads version {VERSION}")
+  entries = index["tensors"]
+  if missing := sorted(tensors.keys() - entries.keys()):
+    names = ", ".join(list(entries)[:5])
+    raise CheckpointError(f"checkpoint {folder} has no {', '.join(missing[:5])}; it has {names}, …")
+  for key, t in tensors.items():
+    entry = entries[key]
+    if tuple(entry["shape"]) != t.shape:
+      raise CheckpointError(f"{key} has shape {tuple(entry['shape'])} in {folder}, and {t.shape} here")
+    if entry["dtype"] != t.dtype.name:
+      raise TypeError(f"{key} is {entry['dtype']} in {folder}, and {t.dtype.name} here: cast one of them")
+  files: dict[str, dict[str, Tensor]] = {}
+  for entry in entries.values():
+    for part in entry["parts"]:
+      if part["file"] not in files and not (folder / part["file"]).exists():
+        raise CheckpointError(f"checkpoint {folder} has lost {part['file']}")
+      files.setdefault(part["file"], {})
+  made = {key: _read(key, t, entries[key], folder, files) for key, t in tensors.items()}
+  for key, t in tensors.items():
+    t.assign(made[key]).realize()
+  notes: dict[str, Any] = index["notes"]
+  return notes
+
+
+def _read(key: str, t: Tensor, entry: Mapping[str, Any], folder: Path, files: dict[str, dict[str, Tensor]]) -> Tensor:
+  """The part of a tensor that this rank has, put together from the files."""
+  region, s = own_region(t), t.uop.sharding
+  home = s.homes[0] if s is not None else t.device
+  rows = []
+  for part in sorted(entry["parts"], key=lambda p: p["region"]):
+    if not files[part["file"]]:
+      files[part["file"]] |= safe_load(folder / part["file"])
+    there = part["region"]
+    overlap = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(region, there)]
+    if all(a < b for a, b in overlap):
+      cut = tuple([slice(a - c, b - c) for (a, b), (c, _) in zip(overlap, there)])
+      stored = files[part["file"]][key]
+      rows.append((overlap, (stored[cut] if cut else stored).to(home)))
+  axis = next((i for i, (a, b) in enumerate(zip(rows[0][0], region)) if tuple(a) != tuple(b)), 0)
+  piece = rows[0][1] if len(rows) == 1 else rows[0][1].cat(*[r for _, r in rows[1:]], dim=axis)
+  if tuple(piece.shape) != tuple(b - a for a, b in region):
+    raise CheckpointError(f"{folder} has {tuple(piece.shape)} of {key}, and {region} is needed: parts are lost")
+  if s is None or not s.spans:
+    return piece
+  uop = piece.contiguous().realize().uop
+  return Tensor(UOp.multi(s, (uop,)))
+
+
+class Stop:
+  """Whether the program is to stop: a cluster says so with SIGTERM some time before it ends a job.
+
+  stop = Stop()
+  for step in range(first, steps):
+    train(step)
+    if stop.asked():  # on all ranks at once
+      save(tensors, "last", {"step": step + 1})
+      break
+  """
+
+  def __init__(self) -> None:
+    self._asked = False
+    signal.signal(signal.SIGTERM, self._note)
+
+  def _note(self, number: int, frame: FrameType | None) -> None:
+    self._asked = True
+
+  def asked(self) -> bool:
+    """Whether any rank has been asked. All ranks call it, and get the same answer."""
+    return any(world().all_of(self._asked))
+
+
+def batches(count: int, size: int, seed: int, epoch: int, first: int = 0) -> list[list[int]]:
+  """The batches of an epoch, as numbers of samples: the same on every rank and for every number of ranks, so that a
+  program goes on where it was on other ranks. `count` samples in an order that `seed` and `epoch` give, `size` to a
+  batch; those that do not fill one are left for another epoch. `first` batches are left out."""
+  order = list(range(count))
+  random.Random(f"{seed} {epoch}").shuffle(order)
+  return [order[i : i + size] for i in range(first * size, count - size + 1, size)]
+
+
+def own_rows(batch: list[int], mesh: Mesh) -> list[int]:
+  """The part of a batch that is this rank's piece of axis 0: the rows to read for `from_pieces`."""
+  if len(mesh) == 1:
+    return batch
+  s = Sharding(tuple(mesh))
+  bounds = even_bounds(len(batch), len(mesh))
+  (me,) = s.here
+  return batch[bounds[me] : bounds[me + 1]]
