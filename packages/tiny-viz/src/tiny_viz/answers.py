@@ -132,16 +132,30 @@ class Answers:
         yield f"changes/{step.before}/{step.after}"
 
   def time_of(self, unit: int) -> int:
-    """Nanoseconds that the kernel of this name took in all."""
-    return self.times.get(self.units[unit].name, 0)
+    """Nanoseconds that a kernel took in all."""
+    return self.times.get((self.units[unit].name, self.estimates[unit]), 0)
 
   @cached_property
-  def times(self) -> dict[str, int]:
-    """Name of a kernel → nanoseconds in all."""
-    found: dict[str, int] = {}
+  def times(self) -> dict[tuple[str, tuple[int, int] | None], int]:
+    """Name and estimates of a kernel → nanoseconds in all; without estimates, of all that have the name."""
+    found: dict[tuple[str, tuple[int, int] | None], int] = {}
     for record in self.trace.run.records if self.trace.run else ():
       if record.kind in ("kernel", "graph kernel"):
-        found[record.name] = found.get(record.name, 0) + record.busy
+        for key in ((record.name, (record.ops, record.nbytes)), (record.name, None)):
+          found[key] = found.get(key, 0) + record.busy
+    return found
+
+  @cached_property
+  def estimates(self) -> list[tuple[int, int] | None]:
+    """Operations and bytes of a launch of each kernel, which tell kernels of one name apart; None where they are not
+    known, or depend on variables."""
+    nodes = self.trace.nodes
+    found: list[tuple[int, int] | None] = []
+    for unit in self.units:
+      ends = [span.after for span in passes(unit) if span.name == "estimate" and span.after is not None]
+      sources = [nodes[s] for s in nodes[ends[-1]].src[:2]] if ends else []
+      sizes = [int(s.arg) for s in sources if s.op == "CONST" and s.arg is not None and s.arg.isdecimal()]
+      found.append((sizes[0], sizes[1]) if len(sizes) == 2 else None)
     return found
 
   # *** the whole ***
@@ -152,6 +166,7 @@ class Answers:
     lines = {
       "kind": [u.kind for u in self.units], "name": [u.name for u in self.units],
       "seconds": [u.seconds for u in self.units], "compiling": [self.compiling(u) for u in self.units],
+      "estimates": self.estimates,
       "passes": [len(passes(u)) for u in self.units], "rewrites": [len(u.all_steps()) for u in self.units],
     }  # fmt: skip
     return {

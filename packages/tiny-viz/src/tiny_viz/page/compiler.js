@@ -10,9 +10,9 @@ const compiler = (() => {
     const times = new Map();
     if (overview.run) {
       const all = await records.load(overview);
-      for (const sum of records.sums(all, records.work(all), (row) => all.text("name", row))) times.set(sum.key, sum);
+      for (const sum of records.sums(all, records.work(all).filter(all.launch), (row) => records.unitOf(overview, all, row))) times.set(sum.key, sum);
     }
-    const rows = units.name.map((name, n) => ({ n, name, kind: units.kind[n], seconds: units.seconds[n], compiling: units.compiling[n], passes: units.passes[n], rewrites: units.rewrites[n], run: units.kind[n] === "kernel" ? times.get(name) : undefined }));
+    const rows = units.name.map((name, n) => ({ n, name, kind: units.kind[n], seconds: units.seconds[n], compiling: units.compiling[n], passes: units.passes[n], rewrites: units.rewrites[n], run: times.get(n) }));
     const search = make("input", { type: "search", placeholder: "name ( / )", "aria-label": "Search" });
     const holder = make("div", { class: "page" });
     const columns = [
@@ -234,16 +234,17 @@ const compiler = (() => {
         { title: "loop", show: (row) => row.loop, kind: "name" }, { title: "what it does", show: (row) => row.what },
       ],
     }) : make("p", { class: "soft" }, "The trace does not say where its time goes, loop by loop."));
-    const run = overview.run ? await runOf(overview, found.name) : "";
+    const run = overview.run ? await runOf(overview, number) : "";
     side.append(run);
     const view = make("div", { class: "split", style: { flexDirection: "column" } }, make("div", { class: "bar" }, way(overview, number, found, "code"), make("span", { class: "space" }), make("span", { class: "soft" }, text.plural(lines.length, "line"))),
       make("div", { class: "split" }, make("div", { class: "page" }, found.code ? listing : "The trace has no code of it."), side));
     return Object.assign(view, { focusOn: listing });
   }
 
-  async function runOf(overview, name) {
+  async function runOf(overview, unit) {
     const all = await records.load(overview);
-    const rows = records.work(all).filter((row) => all.text("name", row) === name);
+    const name = overview.units.name[unit];
+    const rows = records.work(all).filter((row) => all.text("name", row) === name && records.unitOf(overview, all, row) === unit);
     if (!rows.length) return "";
     const [sum] = records.sums(all, rows, () => "");
     const places = [...new Set(rows.flatMap((row) => all.origins[row]))].map((n) => all.where[n]);

@@ -95,7 +95,7 @@ const layers = (() => {
       body.replaceChildren(...rows.map(([each, depth]) => {
         const inside = each.children.length > 0;
         const line = [...each.lines].sort((a, b) => b[1] - a[1])[0]?.[0] || "";
-        const unit = inside ? -1 : overview.units.name.findIndex((name, n) => name === each.name && overview.units.kind[n] === "kernel");
+        const unit = inside ? -1 : records.unitOf(overview, all, each.row);
         const name = unit >= 0 ? make("a", { href: `#unit/${unit}`, tabindex: -1 }, each.name) : each.name;
         const parts = make("div", { class: "parts", style: { width: `${Math.max(0.5, (each.busy / (root.busy || 1)) * 100)}%` } },
           PHASES.map((phase, n) => each.phases[n] > 0 && make("i", { class: phase, title: `${phase}: ${nanoseconds(each.phases[n])}`, style: { flex: each.phases[n] } })).filter(Boolean));

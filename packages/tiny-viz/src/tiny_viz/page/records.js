@@ -2,7 +2,7 @@
 const records = (() => {
   const NUMBERS = ["thread", "busy", "ops", "nbytes", "kernels", "held", "memory", "start", "duration", "record", "unit"];
   const TEXTS = ["kind", "name", "device", "tensor"];
-  let loaded = null;
+  let loaded = null, named = null;
 
   async function load(overview) {
     const all = { size: overview.events, strings: [], origins: [], where: [], whole: overview.duration };
@@ -59,5 +59,16 @@ const records = (() => {
     return [...found.values()].sort((a, b) => b.busy - a.busy);
   }
 
-  return { load: (overview) => (loaded ??= load(overview)), work, sums };
+  /** The number of the kernel that a row launched, or -1. Those of one name are told apart by what they are estimated to do. */
+  function unitOf(overview, all, row) {
+    const { name, kind, estimates } = overview.units;
+    if (!named) {
+      named = new Map();
+      name.forEach((each, n) => kind[n] === "kernel" && named.set(each, [...(named.get(each) || []), n]));
+    }
+    const found = named.get(all.text("name", row)) || [];
+    return found.find((n) => estimates[n] && estimates[n][0] === all.ops[row] && estimates[n][1] === all.nbytes[row]) ?? found[0] ?? -1;
+  }
+
+  return { unitOf, load: (overview) => (loaded ??= load(overview)), work, sums };
 })();

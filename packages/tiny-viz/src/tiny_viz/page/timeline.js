@@ -221,6 +221,9 @@ const timeline = (() => {
       context.fillRect(0, 0, wide, AXIS);
       const rough = ((to - from) / width()) * 110, power = 10 ** Math.floor(Math.log10(rough));
       const step = [1, 2, 5, 10].map((n) => n * power).find((each) => each >= rough);
+      // as many digits as tell one line from the next
+      const [unit, size] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]].find(([, each]) => Math.abs(to) >= each) ?? ["ns", 1];
+      const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / size) - 1e-9)));
       for (let at = Math.ceil(from / step) * step; at < to; at += step) {
         const left = Math.round(x(at)) + 0.5;
         context.strokeStyle = colours.line;
@@ -229,7 +232,7 @@ const timeline = (() => {
         context.lineTo(left, context.canvas.height);
         context.stroke();
         context.fillStyle = colours.soft;
-        context.fillText(at ? nanoseconds(Math.round(at * 1000) / 1000) : "0", left + 4, 15);
+        context.fillText(`${(at / size).toFixed(digits)} ${unit}`, left + 4, 15);
       }
     }
 
@@ -286,7 +289,7 @@ const timeline = (() => {
       const share = (amount, peak) => (peak && all.busy[row] ? ` (${percent(amount / (all.busy[row] * 1e-9) / peak)} of the peak)` : "");
       const busy = all.launch(row) || kind === "graph";
       return [
-        ["kind", kind], ["device", all.text("device", row)], ["start", nanoseconds(all.start[row])], ["took", nanoseconds(all.duration[row])],
+        ["kind", kind], ["device", all.text("device", row)], ["start", `${(all.start[row] / 1e6).toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 })} ms`], ["took", nanoseconds(all.duration[row])],
         busy && ["device busy", nanoseconds(all.busy[row])], all.kernels[row] > 1 && ["kernels", text.count(all.kernels[row])],
         busy && all.ops[row] && ["operations", rate(all.ops[row], all.busy[row], "FLOPS") + share(all.ops[row], peaks.ops_per_s)],
         busy && all.nbytes[row] && ["traffic", rate(all.nbytes[row], all.busy[row], "B/s") + share(all.nbytes[row], peaks.bytes_per_s)],
@@ -300,7 +303,7 @@ const timeline = (() => {
 
     async function links(row) {
       if (all.unit[row] >= 0) return [make("a", { href: `#unit/${all.unit[row]}` }, `this ${all.text("kind", row) === "schedule" ? "schedule" : "kernel"} in the compiler`)];
-      const unit = overview.units.name.findIndex((name, n) => name === all.text("name", row) && overview.units.kind[n] === "kernel");
+      const unit = records.unitOf(overview, all, row);
       const counters = overview.run?.counted.includes(all.record[row]);
       return [
         unit >= 0 && make("a", { href: `#unit/${unit}` }, "how it was compiled"), unit >= 0 && make("a", { href: `#unit/${unit}/code` }, "its code"),
