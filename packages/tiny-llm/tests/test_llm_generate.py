@@ -38,6 +38,9 @@ def run(engine: Engine, *requests: Request) -> list[Generation]:
   generations = [engine.submit(request) for request in requests]
   while engine.step():
     pass
+  for generation in generations:
+    if generation.error is not None:
+      raise generation.error
   return generations
 
 
