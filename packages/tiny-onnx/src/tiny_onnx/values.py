@@ -23,6 +23,9 @@ from tiny_uop import DType, UOp
 
 T = TensorProto
 
+MOST_OF_AN_ARRAY = 1 << 24
+"""Elements of arrays that operators make on the host: places to read from, weights of a resize."""
+
 DTYPES: dict[int, DType] = {
   T.FLOAT: dtypes.float32, T.DOUBLE: dtypes.float64, T.FLOAT16: dtypes.float16, T.BFLOAT16: dtypes.bfloat16,
   T.INT8: dtypes.int8, T.INT16: dtypes.int16, T.INT32: dtypes.int32, T.INT64: dtypes.int64, T.UINT8: dtypes.uint8,
@@ -253,6 +256,13 @@ def narrow_values(elem: int) -> np.ndarray[Any, Any]:
   """The float32 values of all codes of a narrow float."""
   codes = np.arange(1 << NARROW_FLOATS[elem], dtype=np.uint8)
   return codes.view(ARRAY_DTYPES[elem]).astype(np.float32)
+
+
+def checked_count(count: Any, what: str) -> Any:
+  """`count`, of elements of an array on the host. Raises ModelError for more than a model has any use for."""
+  if not isinstance(count, UOp) and count > MOST_OF_AN_ARRAY:
+    raise ModelError(f"{what}: {count} elements, and at most {MOST_OF_AN_ARRAY} are possible here")
+  return count
 
 
 def sizes_array(sizes: Sequence[Any]) -> np.ndarray[Any, Any]:

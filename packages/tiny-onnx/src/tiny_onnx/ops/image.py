@@ -12,7 +12,7 @@ from tiny_onnx.errors import ModelError
 from tiny_onnx.ops.shape import axes_of
 from tiny_onnx.pictures import decoded
 from tiny_onnx.registry import Call, op
-from tiny_onnx.values import Host, Value, host_of, ints_of, shape_of, tensor_of
+from tiny_onnx.values import Host, Value, checked_count, host_of, ints_of, shape_of, tensor_of
 from tiny_tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]
@@ -79,6 +79,7 @@ def taps(
   reach = radius / stretch
   first = np.ceil(places - reach).astype(np.int64) if antialias else np.floor(places).astype(np.int64) - radius + 1
   count = int(math.ceil(2 * reach)) + (1 if antialias else 0)
+  checked_count(count * len(places), "weights of a resize")
   indices = first[:, None] + np.arange(count)
   weights = kernel((indices - places[:, None]) * stretch)
   outside = (indices < 0) | (indices >= size)
@@ -140,6 +141,7 @@ def resized(
   outside: list[tuple[int, Array]] = []
   for i, (axis, out, scale) in enumerate(zip(axes, outs, ratios)):
     size = int(shape_of(x)[axis])
+    checked_count(out, "a resized axis")
     area = (0.0, 1.0) if roi is None or roi.size == 0 else (float(roi[i]), float(roi[i + len(axes)]))
     if out == size and scale == 1 and transformation != "tf_crop_and_resize":
       continue
@@ -277,6 +279,7 @@ def grid_sample(call: Call, x: Tensor, grid: Tensor) -> Tensor:
 def affine_grid(call: Call, theta: Tensor, size: Tensor) -> Tensor:
   """Places in [-1, 1] of a grid that an affine map moves."""
   sizes = ints_of(size)[2:]
+  checked_count(math.prod(sizes), "a grid")
   align = bool(call["align_corners"])
   axes: list[Array] = []
   for count in sizes:

@@ -13,7 +13,7 @@ from tiny_onnx.errors import ModelError
 from tiny_onnx.ops.random import seeded_uniform
 from tiny_onnx.ops.shape import axis_in, padded
 from tiny_onnx.registry import Call, op
-from tiny_onnx.values import DTYPES, Value, host_of, tensor_of
+from tiny_onnx.values import DTYPES, Value, checked_count, host_of, tensor_of
 from tiny_tensor import Tensor, dtypes
 
 # products
@@ -275,6 +275,7 @@ def col2im(call: Call, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
   ]
   padded_sizes = [s + b + a for s, b, a in zip(sizes, span.before, span.after)]
   rank = len(sizes)
+  checked_count(math.prod([*kernel, *counts]), "places of windows")
   flat = np.zeros([*kernel, *counts], np.int64)
   for i in range(rank):
     tap = np.arange(kernel[i]).reshape([-1 if a == i else 1 for a in range(2 * rank)]) * span.dilations[i]

@@ -17,6 +17,7 @@ from tiny_onnx.values import (
   Host,
   Narrow,
   Value,
+  checked_count,
   elem_of,
   host_of,
   ints_of,
@@ -306,6 +307,8 @@ def split_sizes(call: Call, whole: Any, given: Sequence[int] | None) -> list[int
   if given is not None:
     return [int(s) for s in given]
   parts = call["num_outputs"] or len(call.outputs)
+  if parts != len(call.outputs):
+    raise ModelError(f"num_outputs is {parts}, and the node has {len(call.outputs)} outputs")
   step = -(-whole // parts)
   return [min(step, max(0, whole - i * step)) for i in range(parts)]
 
@@ -404,6 +407,7 @@ def padded(x: Tensor, pads: Sequence[Any], axes: Sequence[int], mode: str, value
   for axis, (before, after) in pairs.items():
     if before or after:
       size = shape_of(x)[axis]
+      checked_count(size + max(before, 0) + max(after, 0), "a padded axis")
       kept = np.arange(size)[max(0, -before) : size - max(0, -after)]
       if mode not in ("reflect", "edge", "wrap"):
         raise ModelError(f"mode is constant, reflect, edge or wrap, found {mode!r}")

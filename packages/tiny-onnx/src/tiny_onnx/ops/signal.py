@@ -10,7 +10,7 @@ import numpy as np
 from tiny_onnx.errors import ModelError
 from tiny_onnx.ops.shape import axis_in
 from tiny_onnx.registry import Call, op
-from tiny_onnx.values import ARRAY_DTYPES, DTYPES, Host, Value, host_of, ints_of
+from tiny_onnx.values import ARRAY_DTYPES, DTYPES, Host, Value, checked_count, host_of, ints_of
 from tiny_tensor import Tensor, dtypes, fft
 
 
@@ -104,6 +104,7 @@ def mel_weight_matrix(call: Call, bins: Value, length: Value, rate: Value, low: 
   points = np.arange(count + 2) * ((last - first) / (count + 2)) + first
   corners = (((size + 1) * (700 * (10 ** (points / 2595) - 1))) // samples).astype(np.int64)
   rows = size // 2 + 1
+  checked_count(max(count, rows) + rows * count, "mel weights")
   made: np.ndarray[Any, Any] = np.zeros((rows, count))
   for i in range(count):
     left, middle, right = corners[i : i + 3]

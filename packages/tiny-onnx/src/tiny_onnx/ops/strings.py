@@ -10,7 +10,7 @@ import numpy as np
 
 from tiny_onnx.errors import ModelError
 from tiny_onnx.registry import Call, op
-from tiny_onnx.values import Value, host_of
+from tiny_onnx.values import Value, checked_count, host_of
 from tiny_tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -85,7 +85,7 @@ def tfidf_vectorizer(call: Call, x: Value) -> Tensor:
     for at in range(start, end, length):
       grams[tuple(pool[at : at + length])] = place
       place += 1
-  width = max(places) + 1
+  width = checked_count(max(places) + 1, "counts of n-grams")
   shortest, longest = call["min_gram_length"], call["max_gram_length"]
   weights = call["weights"] or [1.0] * len(places)
   rows = array.reshape(1, -1) if array.ndim == 1 else array
