@@ -93,8 +93,8 @@ def tfidf_vectorizer(call: Call, x: Value) -> Tensor:
   for row, words in zip(made, rows):
     counts = np.zeros(len(places), np.int64)
     items = [w if texts else int(w) for w in words]
-    for skip in range(call["max_skip_count"] + 1):
-      for length in range(shortest, longest + 1):
+    for skip in range(min(call["max_skip_count"], len(items)) + 1):
+      for length in range(max(shortest, 1), min(longest, len(items)) + 1):
         if length == 1 and skip:
           continue
         reach = (length - 1) * (skip + 1)
