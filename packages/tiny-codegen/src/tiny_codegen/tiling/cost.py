@@ -352,12 +352,18 @@ class TileCost:
     share = self.cost.two_images_share if pair else self.cost.images_share
     return images * self._image_bytes() + self.panel <= self.caches.second * share
 
-  def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
+  @cached_property
+  def _work(self) -> tuple[float, float]:
+    """(steps of the sum in all tiles, cycles of one if all it reads is there)."""
     lane_waste = self._computed_lanes() / self.lane_size
     row_waste = self._computed_rows() / self.row_size
     tile = self.rows * self.vectors
     steps = self.c.outputs * self.c.length * self.inside * lane_waste * row_waste / (tile * self.width)
-    each = self._step(self.vectors, self.rows)
+    return steps, self._step(self.vectors, self.rows)
+
+  def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
+    tile = self.rows * self.vectors
+    steps, each = self._work
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
         each += self.lanes * self.cost.gather

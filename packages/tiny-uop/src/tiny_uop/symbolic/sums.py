@@ -22,10 +22,9 @@ def _base(term: UOp) -> UOp:
   return term.src[0] if term.op is Ops.MUL and is_const(term.src[1]) else term
 
 
-def _in_order(u: UOp) -> bool:
+def _in_order(left: UOp, right: UOp) -> bool:
   """Whether adding the right operand to the left one, a canonical sum, gives a canonical sum: decided at the seam
   alone."""
-  left, right = u.src
   if left.op is Ops.CONST or right.op is Ops.ADD:
     return False
   last = left.src[1] if left.op is Ops.ADD else left
@@ -39,9 +38,25 @@ def _in_order(u: UOp) -> bool:
   return order(before) < order(after)
 
 
-def _index_sum(u: UOp) -> UOp | None:
-  if _in_order(u):
+def _constant_last(u: UOp) -> UOp | None:
+  """`(x + t) + c` for `(x + c) + t`, which a loop leaves that has become a number, where t comes after all of x."""
+  left, right = u.src
+  if left.op is not Ops.ADD or not is_const(left.src[1]) or left.src[0].op is Ops.CONST:
     return None
+  rest, constant = left.src
+  if is_const(right):
+    total = constant.arg + right.arg
+    return rest.alu(Ops.ADD, u.const(u.dtype, total)) if total else rest
+  if right.op is Ops.CONST or not _in_order(rest, right):
+    return None
+  return rest.alu(Ops.ADD, right).alu(Ops.ADD, constant)
+
+
+def _index_sum(u: UOp) -> UOp | None:
+  if _in_order(*u.src):
+    return None
+  if (found := _constant_last(u)) is not None:
+    return found
   form = linear(u)
   if form.leaves >= MAX_TERMS:
     return None  # sorting each prefix of a long sum again would be quadratic, and nothing is won on these
