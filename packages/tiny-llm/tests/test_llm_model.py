@@ -57,6 +57,16 @@ def test_slots_at_different_places(made: tuple[Model, Any]) -> None:
   np.testing.assert_allclose(np.asarray(found), expected[[3, 9]], rtol=1e-3, atol=1e-4)
 
 
+def test_single_tokens_of_several_slots_are_one_step(made: tuple[Model, Any]) -> None:
+  model, expected = made
+  model.step([Chunk(0, 0, TOKENS[:9]), Chunk(1, 0, TOKENS[:3])])
+  for n in range(4):
+    found = model.step([Chunk(1, 3 + n, TOKENS[3 + n : 4 + n]), Chunk(0, 9 + n, TOKENS[9 + n : 10 + n])])
+    np.testing.assert_allclose(np.asarray(found), expected[[3 + n, 9 + n]], rtol=1e-3, atol=1e-4)
+  found = model.step([Chunk(1, 7, TOKENS[7:8]), Chunk(0, 13, TOKENS[13:14])], all_logits=True)
+  np.testing.assert_allclose(np.asarray(found)[:, 0], expected[[7, 13]], rtol=1e-3, atol=1e-4)
+
+
 def test_a_prefix_is_copied(made: tuple[Model, Any]) -> None:
   model, expected = made
   model.step([Chunk(0, 0, TOKENS[:20])])

@@ -17,6 +17,9 @@ __all__ = ["Chunk", "Model", "load_model"]
 PIECES = (128, 16, 1)
 """Tokens that are read at once: one graph each. What is left of a chunk is padded to the smallest that holds it."""
 
+TOGETHER = (8, 4, 2)
+"""Sequences of which one token each is read at once: one graph each."""
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -37,7 +40,7 @@ class Model:
     self._room = context + max(PIECES)  # what pads a piece is written as well, and never read
     shape = (2, slots, config.kv_heads, self._room, config.head_dim)
     self._cache = [Tensor.zeros(*shape, dtype=cache_dtype).contiguous().realize() for _ in range(config.layers)]
-    self._start, self._slot = Variable("start", 0, context - 1), Variable("slot", 0, slots - 1)
+    self._places = [(Variable(f"slot{n}", 0, slots - 1), Variable(f"start{n}", 0, context - 1)) for n in range(slots)]
     half = config.rope_dim // 2
     frequency = Tensor.arange(half).mul(-2 / config.rope_dim).mul(math.log2(config.rope_base)).exp2()
     if weights.rope_factors is not None:
@@ -45,7 +48,8 @@ class Model:
     angle = Tensor.arange(self._room).reshape(-1, 1) * frequency
     self._cos, self._sin = angle.cos().contiguous().realize(), angle.sin().contiguous().realize()
     kinds = ("last", "all", "states")
-    self._forward = {(size, wanted): TinyJit(self._graph(wanted)) for size in PIECES for wanted in kinds}
+    self._read = {(size, wanted): TinyJit(self._graph(wanted)) for size in PIECES for wanted in kinds}
+    self._read_together = {size: TinyJit(self._graph("all")) for size in TOGETHER}
 
   def step(self, chunks: Sequence[Chunk], *, all_logits: bool = False) -> list[memoryview[float]]:
     """Reads chunks of different slots, and gives for each the logits after its last token, as a memoryview of float32
@@ -55,13 +59,20 @@ class Model:
     and two chunks of one slot.
     """
     self._check(chunks)
-    return [self._read(chunk, "all" if all_logits else "last") for chunk in chunks]
+    results: dict[int, memoryview[float]] = {}
+    single = [chunk for chunk in chunks if len(chunk.tokens) == 1]
+    for size in TOGETHER:
+      while len(single) >= size:
+        results |= self._single_tokens(single[:size], all_logits)
+        single = single[size:]
+    wanted = "all" if all_logits else "last"
+    return [results[c.slot] if c.slot in results else self._chunk(c, wanted) for c in chunks]
 
   def states(self, chunks: Sequence[Chunk]) -> list[memoryview[float]]:
     """Reads chunks as `step` does, and gives for each the states of its tokens after the last norm, of which embeddings
     are made, as a memoryview of float32 of shape (tokens, dim)."""
     self._check(chunks)
-    return [self._read(chunk, "states") for chunk in chunks]
+    return [self._chunk(chunk, "states") for chunk in chunks]
 
   def copy_prefix(self, from_slot: int, to_slot: int, length: int) -> None:
     """The first `length` positions of a slot are what those of another are. Raises ValueError for a slot that is not
@@ -89,49 +100,68 @@ class Model:
       if min(chunk.tokens) < 0 or max(chunk.tokens) >= self.config.vocabulary:
         raise ValueError(f"a token is not in the vocabulary of {self.config.vocabulary}: {list(chunk.tokens)!r:.80}")
 
-  def _read(self, chunk: Chunk, wanted: str) -> memoryview[float]:
+  def _chunk(self, chunk: Chunk, wanted: str) -> memoryview[float]:
     """The logits after a chunk, or after each of its tokens; or their states."""
     parts: list[memoryview[int]] = []
-    at = 0
+    at, (slot, start) = 0, self._places[0]
     while at < len(chunk.tokens):
       left = len(chunk.tokens) - at
       size = min((s for s in PIECES if s >= left), default=PIECES[0])
       count = min(size, left)
       tokens = Tensor([*chunk.tokens[at : at + count], *[0] * (size - count)], dtype=dtypes.int32)
       last = Variable("last", 0, size - 1).bind(count - 1)
-      out = self._forward[size, wanted](
-        tokens.realize(), self._slot.bind(chunk.slot), self._start.bind(chunk.start + at), last
-      )
+      out = self._read[size, wanted](tokens.realize(), last, slot.bind(chunk.slot), start.bind(chunk.start + at))
       parts.append(out.data()[: 1 if wanted == "last" else count].cast("B"))
       at += count
-    if wanted != "last":
-      return (
-        memoryview(b"".join(parts))
-        .cast("B")
-        .cast("f", (at, self.config.vocabulary if wanted == "all" else self.config.dim))
-      )
-    return parts[-1].cast("f")
+    if wanted == "last":
+      return parts[-1].cast("f")
+    width = self.config.vocabulary if wanted == "all" else self.config.dim
+    return memoryview(b"".join(parts)).cast("B").cast("f", (at, width))
+
+  def _single_tokens(self, chunks: Sequence[Chunk], every: bool) -> dict[int, memoryview[float]]:
+    """The logits after chunks of one token each, by slot. The weights are read once for all of them."""
+    tokens = Tensor([chunk.tokens[0] for chunk in chunks], dtype=dtypes.int32).realize()
+    places = [
+      variable.bind(value)
+      for variables, chunk in zip(self._places, chunks)
+      for variable, value in zip(variables, (chunk.slot, chunk.start))
+    ]
+    rows = self._read_together[len(chunks)](tokens, Variable("last", 0, 0).bind(0), *places).data().cast("B")
+    size, shape = self.config.vocabulary * 4, ([1, self.config.vocabulary] if every else [self.config.vocabulary])
+    return {c.slot: rows[n * size : (n + 1) * size].cast("f", shape) for n, c in enumerate(chunks)}
 
   def _graph(self, wanted: str) -> Callable[..., Tensor]:
-    def forward(tokens: Tensor, slot: UOp, start: UOp, last: UOp) -> Tensor:
+    def read_tokens(tokens: Tensor, last: UOp, *places: UOp) -> Tensor:
+      """`places`: slot and start of each sequence, whose tokens follow one another."""
       w = self._weights
       x = w.embedding(tokens).contiguous()
       for number, layer in enumerate(w.layers):
         # layers are alike: what the scheduler has found for the first is found again for the others
-        x = self._layer(layer, self._cache[number], x, slot, start).realize()
+        x = self._layer(layer, self._cache[number], x, places).realize()
       if wanted == "states":
         return w.normalised(x, w.output_norm).exact.realize()
       x = x if wanted == "all" else x[last : last + 1].contiguous()
       (logits,) = w.output(w.normalised(x, w.output_norm))
       return logits.realize()
 
-    return forward
+    return read_tokens
 
-  def _layer(self, layer: Layer, cache: Tensor, x: Tensor, slot: UOp, start: UOp) -> Tensor:
+  def _layer(self, layer: Layer, cache: Tensor, x: Tensor, places: Sequence[UOp]) -> Tensor:
     """Attention and feed-forward, (tokens, dim)."""
-    config, w, tokens = self.config, self._weights, int(x.shape[0])
-    y = w.normalised(x, layer.attention_norm)
+    w, y = self._weights, self._weights.normalised(x, layer.attention_norm)
     q, k, v = [part for linear in layer.qkv for part in linear(y)]
+    each = 2 * int(x.shape[0]) // len(places)  # tokens of a sequence
+    mixed = []
+    for n, (slot, start) in enumerate(zip(places[::2], places[1::2])):
+      part = slice(n * each, (n + 1) * each)
+      mixed.append(self._attend(cache, q[part], k[part], v[part], slot, start))
+    (x,) = layer.attention_output(w.ready(mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed)), x)
+    active = layer.up.gated(layer.gate, w.normalised(x, layer.feed_norm))
+    return layer.down(w.ready(active), x)[0].contiguous()
+
+  def _attend(self, cache: Tensor, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp) -> Tensor:
+    """Attention of tokens of one sequence, (tokens, heads * head_dim), whose keys and values are written first."""
+    config, tokens = self.config, int(q.shape[0])
     q, k, v = (t.reshape(tokens, -1, config.head_dim).transpose(0, 1) for t in (q, k, v))
     q, k = self._rotate(q, start), self._rotate(k, start)
     end = start + tokens
@@ -144,11 +174,7 @@ class Model:
       place = Tensor.arange(tokens).reshape(1, -1, 1) + start
       scores = (Tensor.arange(end).reshape(1, 1, -1) <= place).where(scores, float("-inf"))
     mixed = scores.softmax(-1).reshape(config.kv_heads, rows, end) @ values
-    mixed = mixed.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
-    x = (x + layer.attention_output(w.ready(mixed))[0]).contiguous()
-    y = w.normalised(x, layer.feed_norm)
-    active = layer.gate(y)[0].silu() * layer.up(y)[0]
-    return (x + layer.down(w.ready(active))[0]).contiguous()
+    return mixed.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
 
   def _rotate(self, x: Tensor, start: UOp) -> Tensor:
     """Rotary embedding of (heads, tokens, head_dim), whose first token stands at `start`."""

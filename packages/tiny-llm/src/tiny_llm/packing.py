@@ -10,7 +10,8 @@ offset belong to a group of 32 or 16 neighbours along a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tiny_tensor import Tensor, dtypes
 from tiny_tensor.nn.state import GGMLBlocks
@@ -27,24 +28,23 @@ WORDS = BLOCK // 4
 
 @dataclass(frozen=True)
 class Codes:
-  """A matrix of integers without a sign, and what they stand for.
+  """Integers without a sign of a block, and what they stand for: Tensors `(rows / 16, blocks, 16)`, or UOps of a lane.
 
-  `words`: for each word of a block, 4 codes of it, the first in the lowest byte, uint32 `(rows / 16, blocks, 16)`.
-  `groups`: (scale, offset) of each group of codes of a block, float32 of that shape. An offset that is a number is one
-  in units of the scale.
+  `words`: 4 codes each, the first in the lowest byte, uint32. `groups`: (scale, offset) of each group of codes,
+  float32. An offset that is a number is one in units of the scale.
   """
 
-  words: list[Tensor]
-  groups: list[tuple[Tensor, Tensor | float]]
+  words: list[Any]
+  groups: list[tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
 class Plan:
-  """How a format of ggml's is packed: `pack` makes parts `(rows / 16, blocks, …, 16)` of blocks
-  `(rows / 16, 16, blocks of a row, bytes)`, `codes` takes parts apart."""
+  """How a format of ggml's is packed: `pack` makes parts `(rows / 16, blocks, words, 16)` of blocks
+  `(rows / 16, 16, blocks of a row, bytes)`, `codes` takes the words of each part apart."""
 
   pack: Callable[[Tensor], tuple[Tensor, ...]]
-  codes: Callable[[tuple[Tensor, ...]], Codes]
+  codes: Callable[[Sequence[Sequence[Any]]], Codes]
   groups: int = 1
 
 
@@ -64,7 +64,7 @@ class Packed:
 
   def codes(self) -> Codes:
     """The integers and what they stand for."""
-    return self.plan.codes(self.parts)
+    return self.plan.codes([[part[:, :, n] for n in range(int(part.shape[2]))] for part in self.parts])
 
   def numbers(self) -> Tensor:
     """The matrix in float32."""
@@ -84,14 +84,14 @@ class Packed:
     return Packed(int(rows.shape[0]), self.columns, self.plan, parts).numbers()
 
 
-def byte(word: Tensor, place: int) -> Tensor:
+def byte(word: Any, place: int) -> Any:
   """A byte of words, uint8."""
   return (word >> (8 * place)).cast(dtypes.uint8)
 
 
-def half(word: Tensor, place: int = 0) -> Tensor:
-  """The float16 in the lower (0) or upper (1) half of words, as float32."""
-  return (word >> (16 * place)).cast(dtypes.uint16).bitcast(dtypes.float16).cast(dtypes.float32)
+def half(word: Any, place: int = 0) -> Any:
+  """The float16 in the lower (0) or upper (1) half of words, or in words of 16 bits, as float32."""
+  return (word >> (16 * place) if place else word).cast(dtypes.uint16).bitcast(dtypes.float16).cast(dtypes.float32)
 
 
 def side_by_side(blocks: Tensor) -> Tensor:
@@ -109,13 +109,9 @@ def as_words(data: Tensor) -> Tensor:
   return data.contiguous().bitcast(dtypes.uint32)
 
 
-def _nibbles(words: list[Tensor]) -> list[Tensor]:
+def _nibbles(words: Sequence[Any]) -> list[Any]:
   """Words of codes from words of pairs of them: the lower halves are a block's first codes, the upper ones its last."""
   return [w & 0x0F0F0F0F for w in words] + [(w >> 4) & 0x0F0F0F0F for w in words]
-
-
-def _parts_of(part: Tensor) -> list[Tensor]:
-  return [part[:, :, n] for n in range(int(part.shape[2]))]
 
 
 def _pack_q4_1(blocks: Tensor) -> tuple[Tensor, ...]:
@@ -123,8 +119,8 @@ def _pack_q4_1(blocks: Tensor) -> tuple[Tensor, ...]:
   return (side_by_side(words),)
 
 
-def _codes_q4_1(parts: tuple[Tensor, ...]) -> Codes:
-  first, *rest = _parts_of(parts[0])
+def _codes_q4_1(parts: Sequence[Sequence[Any]]) -> Codes:
+  first, *rest = parts[0]
   return Codes(_nibbles(rest), [(half(first), half(first, 1))])
 
 
@@ -134,8 +130,8 @@ def _pack_scale_and_words(blocks: Tensor) -> tuple[Tensor, ...]:
   return scale, side_by_side(as_words(blocks[..., 2:]))
 
 
-def _codes_q4_0(parts: tuple[Tensor, ...]) -> Codes:
-  return Codes(_nibbles(_parts_of(parts[1])), [(half(parts[0][:, :, 0]), -8.0)])
+def _codes_q4_0(parts: Sequence[Sequence[Any]]) -> Codes:
+  return Codes(_nibbles(parts[1]), [(half(parts[0][0]), -8.0)])
 
 
 def _pack_q8_0(blocks: Tensor) -> tuple[Tensor, ...]:
@@ -143,8 +139,8 @@ def _pack_q8_0(blocks: Tensor) -> tuple[Tensor, ...]:
   return scale, (words ^ 0x80808080).contiguous()  # int8 + 128
 
 
-def _codes_q8_0(parts: tuple[Tensor, ...]) -> Codes:
-  return Codes(_parts_of(parts[1]), [(half(parts[0][:, :, 0]), -128.0)])
+def _codes_q8_0(parts: Sequence[Sequence[Any]]) -> Codes:
+  return Codes(list(parts[1]), [(half(parts[0][0]), -128.0)])
 
 
 PLANS: dict[str, Plan] = {

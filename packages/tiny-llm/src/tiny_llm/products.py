@@ -10,10 +10,13 @@ bits, 32 neighbours with one scale (as ggml's `Q8_1`). With `w = s * c + o` for 
 
 from __future__ import annotations
 
-from tiny_llm.packing import BLOCK, WORDS, Packed, byte
+import math
+from functools import lru_cache
+
+from tiny_llm.packing import BLOCK, LANES, WORDS, Packed, Plan, byte
 from tiny_tensor import Tensor, dtypes
-from tiny_tensor.custom_kernel import Memory
-from tiny_uop import AxisType, Ops, UOp
+from tiny_uop import AxisType, DType, KernelInfo, Ops, UOp
+from tiny_uop.graph import chain
 from tiny_uop.records import dataclass
 
 __all__ = ["Rounded", "exact_product", "product", "rounded"]
@@ -38,72 +41,122 @@ def rounded(x: Tensor, weight: Tensor | None = None, epsilon: float = 0.0, group
   `groups`: for how many parts of a block of 32 sums are wanted.
   """
   tokens, columns = (int(n) for n in x.shape)
-  blocks, size = columns // BLOCK, BLOCK // groups
-
-  def round_kernel(words: Memory, scales: Memory, totals: Memory, x: Memory, *weights: Memory) -> UOp:
-    row, block = UOp.range(tokens, 0), UOp.range(blocks, 1)
-    inner, group = UOp.range(BLOCK, 2, AxisType.REDUCE), UOp.range(groups, 3)
-    term, word = UOp.range(size, 4, AxisType.REDUCE), UOp.range(WORDS, 5)
-
-    def value(place: UOp) -> UOp:
-      column = block * BLOCK + place
-      plain = x[row, column].load()
-      return plain * weights[0][column].load() if weights else plain
-
-    first = value(inner)
-    most = first.alu(Ops.MAX, first * -1.0).reduce(Ops.MAX, inner)
-    factor = (most > 0).where(most.reciprocal() * 127.0, 0.0)
-    scale = most * (1 / 127)
-    if weights:
-      column = UOp.range(columns, 6, AxisType.REDUCE)
-      square = (x[row, column].load() * x[row, column].load()).reduce(Ops.ADD, column)
-      scale = scale * (square * (1 / columns) + epsilon).sqrt().reciprocal()
-
-    def bits(place: UOp) -> UOp:
-      return (value(place) * factor + _ROUND).bitcast(dtypes.int32)
-
-    total = (bits(group * size + term) - _ROUND_BITS).reduce(Ops.ADD, term).cast(dtypes.float32) * scale
-    packed = UOp.const(dtypes.uint32, 0)
-    for place in range(4):
-      packed = packed | (bits(word * 4 + place).bitcast(dtypes.uint32) & 255) << (8 * place)
-    stores = (
-      words[row, block, word].store(packed).end(word),
-      scales[row, block].store(scale),
-      totals[row, block, group].store(total).end(group),
-    )
-    return UOp.group(*stores).end(block).end(row)
-
+  blocks = columns // BLOCK
   made = [
     Tensor.empty(tokens, blocks, WORDS, dtype=dtypes.uint32, device=x.device),
     Tensor.empty(tokens, blocks, dtype=dtypes.float32, device=x.device),
     Tensor.empty(tokens, blocks, groups, dtype=dtypes.float32, device=x.device),
   ]
   given = [x.contiguous()] if weight is None else [x.contiguous(), weight]
-  words, scales, totals = made[0].custom_kernel(*made[1:], *given, fxn=round_kernel)[:3]
+  kernel = _round_kernel(tokens, columns, groups, weight is not None, epsilon)
+  words, scales, totals = made[0].custom_kernel(*made[1:], *given, fxn=lambda *_: kernel)[:3]
   return Rounded(words, scales, totals)
 
 
-def product(x: Rounded, w: Packed) -> Tensor:
-  """`x @ w.T` for rounded activations, float32 `(tokens, rows)`, by products of integers."""
-  tokens, blocks = (int(n) for n in x.scales.shape)
-  codes = w.codes()
-  size = len(codes.words) // len(codes.groups)
-  result: Tensor | None = None
-  for group, (scale, offset) in enumerate(codes.groups):
-    total: Tensor | None = None
-    for place in range(group * size, (group + 1) * size):
-      activations = x.words[:, :, place].reshape(tokens, 1, blocks, 1)
-      for n in range(4):  # a dot product of four bytes: the code generator sees it in this form
-        signed = byte(activations, n).bitcast(dtypes.int8).cast(dtypes.int32)
-        term = byte(codes.words[place], n).cast(dtypes.int32) * signed
-        total = term if total is None else total + term
-    assert total is not None
-    scaled = total.cast(dtypes.float32) * x.scales.reshape(tokens, 1, blocks, 1)
-    sums = x.totals[:, :, group].reshape(tokens, 1, blocks, 1)
-    part = scale * (scaled + sums * offset) if isinstance(offset, float) else scale * scaled + offset * sums
-    result = part if result is None else result + part
-  assert result is not None
-  return result.sum(2).reshape(tokens, -1)[:, : w.rows]
+@lru_cache(maxsize=256)
+def _round_kernel(tokens: int, columns: int, groups: int, weighted: bool, epsilon: float) -> UOp:
+  """The kernel of `rounded`, over words, scales, totals, activations and weights."""
+  blocks, size = columns // BLOCK, BLOCK // groups
+  words = UOp.param(0, dtypes.uint32.ptr(tokens * blocks * WORDS))
+  scales, totals = (UOp.param(n, dtypes.float32.ptr(tokens * blocks * g)) for n, g in ((1, 1), (2, groups)))
+  x, weights = (UOp.param(n, dtypes.float32.ptr(size)) for n, size in ((3, tokens * columns), (4, columns)))
+  row, block, group, word = (UOp.range(n, place) for place, n in enumerate((tokens, blocks, groups, WORDS)))
+  inner, term, column = (UOp.range(n, 4 + place, AxisType.REDUCE) for place, n in enumerate((BLOCK, size, columns)))
+
+  def value(place: UOp | int) -> UOp:
+    index = block * BLOCK + place
+    plain = x.index(row * columns + index).load()
+    return plain * weights.index(index).load() if weighted else plain
+
+  first = value(inner)
+  most = first.alu(Ops.MAX, first * -1.0).reduce(Ops.MAX, inner)
+  factor = (most > 0).where(most.reciprocal() * 127.0, 0.0)
+  scale = most * (1 / 127)
+  if weighted:
+    number = x.index(row * columns + column).load()
+    square = (number * number).reduce(Ops.ADD, column)
+    scale = scale * (square * (1 / columns) + epsilon).sqrt().reciprocal()
+
+  def bits(place: UOp) -> UOp:
+    return (value(place) * factor + _ROUND).bitcast(dtypes.int32)
+
+  total = (bits(group * size + term) - _ROUND_BITS).reduce(Ops.ADD, term).cast(dtypes.float32) * scale
+  packed = UOp.const(dtypes.uint32, 0)
+  for place in range(4):
+    packed = packed | (bits(word * 4 + place).bitcast(dtypes.uint32) & 255) << (8 * place)
+  at = row * blocks + block
+  stores = (
+    words.index(at * WORDS + word).store(packed).end(word),
+    scales.index(at).store(scale),
+    totals.index(at * groups + group).store(total).end(group),
+  )
+  return UOp.sink(UOp.group(*stores).end(block).end(row), arg=KernelInfo("round_activations"))
+
+
+def product(x: Rounded, w: Packed, *, gate: Packed | None = None, added: Tensor | None = None) -> Tensor:
+  """`x @ w.T` for rounded activations, float32 `(tokens, rows)`, by products of integers, in one kernel.
+
+  With a `gate`, a matrix like `w`, it is `silu(x @ gate.T) * (x @ w.T)`; what is `added` has the shape of the result.
+  """
+  tokens, blocks, groups = (int(n) for n in x.totals.shape)
+  lanes = int(w.parts[0].shape[0]) * LANES
+  if added is not None and lanes != w.rows:
+    return product(x, w, gate=gate) + added
+  matrices = [w] if gate is None else [w, gate]
+  parts = tuple([(part.dtype, int(part.shape[2])) for part in w.parts])
+  kernel = _product_kernel(w.plan, parts, tokens, blocks, lanes // LANES, gate is not None, added is not None)
+  given = [x.words, x.scales, x.totals, *[part for m in matrices for part in m.parts]]
+  given += [] if added is None else [added.contiguous()]
+  out = Tensor.empty(tokens, lanes, dtype=dtypes.float32, device=x.words.device)
+  return out.custom_kernel(*given, fxn=lambda *_: kernel)[0][:, : w.rows]
+
+
+@lru_cache(maxsize=256)
+def _product_kernel(
+  plan: Plan, parts: tuple[tuple[DType, int], ...], tokens: int, blocks: int, rows: int, gated: bool, added: bool
+) -> UOp:
+  """The kernel of `product`, over the result, words, scales and totals of activations, and parts of the matrices, of
+  `parts`' types and words of a block."""
+  row, high, lane = UOp.range(tokens, 0), UOp.range(rows, 1), UOp.range(LANES, 2)
+  block = UOp.range(blocks, 3, AxisType.REDUCE)
+  sizes = [(dtypes.float32, tokens * rows * LANES), (dtypes.uint32, tokens * blocks * WORDS)]
+  sizes += [(dtypes.float32, tokens * blocks), (dtypes.float32, tokens * blocks * plan.groups)]
+  sizes += [(dtype, rows * blocks * words * LANES) for dtype, words in parts] * (2 if gated else 1)
+  sizes += [(dtypes.float32, tokens * rows * LANES)] if added else []
+  memory = [UOp.param(n, dtype.ptr(size)) for n, (dtype, size) in enumerate(sizes)]
+  at = row * blocks + block
+  words = [memory[1].index(at * WORDS + n).load() for n in range(WORDS)]
+  step = memory[2].index(at).load()
+  totals = [memory[3].index(at * plan.groups + n).load() for n in range(plan.groups)]
+
+  def whole(matrix: list[UOp]) -> UOp:
+    taken = [
+      [part.index(((high * blocks + block) * count + n) * LANES + lane).load() for n in range(count)]
+      for part, (_, count) in zip(matrix, parts)
+    ]
+    codes, result = plan.codes(taken), None
+    size = WORDS // plan.groups
+    for group, (scale, offset) in enumerate(codes.groups):
+      terms = [
+        # a dot product of four bytes: the code generator sees it in this form
+        byte(codes.words[n], place).cast(dtypes.int32) * byte(words[n], place).bitcast(dtypes.int8).cast(dtypes.int32)
+        for n in range(group * size, (group + 1) * size)
+        for place in range(4)
+      ]
+      scaled = chain(Ops.ADD, terms).cast(dtypes.float32) * step
+      total = totals[group]
+      part = scale * (scaled + total * offset) if isinstance(offset, float) else scale * scaled + offset * total
+      result = part if result is None else result + part
+    assert result is not None
+    return result.reduce(Ops.ADD, block)
+
+  value, count = whole(memory[4 : 4 + len(parts)]), len(parts)
+  if gated:
+    gate = whole(memory[4 + count : 4 + 2 * count])
+    value = value * gate * ((gate * -math.log2(math.e)).exp2() + 1.0).reciprocal()
+  place = (row * rows + high) * LANES + lane
+  value = memory[-1].index(place).load() + value if added else value
+  return UOp.sink(memory[0].index(place).store(value).end(row, high, lane), arg=KernelInfo("quantised_product"))
 
 
 def exact_product(x: Tensor, w: Packed) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
 from tiny_llm.architectures import Config
 from tiny_llm.checkpoint import Checkpoint
 from tiny_llm.packing import Packed, pack, packs
@@ -19,7 +22,7 @@ class Activations:
   of them. What no product takes is not computed; what several take is computed once."""
 
   exact: Tensor
-  rounded: tuple[Rounded, Rounded] | None
+  rounded: Callable[[int], Rounded] | None
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,22 @@ class Linear:
   matrix: Packed | Plain
   sizes: tuple[int, ...]
 
-  def __call__(self, x: Activations) -> list[Tensor]:
-    """`x @ w.T` for each of the matrices, float32 `(tokens, rows)`."""
+  def __call__(self, x: Activations, added: Tensor | None = None) -> list[Tensor]:
+    """`x @ w.T` for each of the matrices, float32 `(tokens, rows)`; plus what is `added`."""
     w = self.matrix
-    if isinstance(w, Plain):
-      whole = w.product(x.exact)
-    elif x.rounded is None:
-      whole = exact_product(x.exact, w)
+    if isinstance(w, Packed) and x.rounded is not None:
+      whole = product(x.rounded(w.groups), w, added=added)
     else:
-      whole = product(x.rounded[w.groups - 1], w)
+      whole = w.product(x.exact) if isinstance(w, Plain) else exact_product(x.exact, w)
+      whole = whole if added is None else added + whole
     return [whole] if len(self.sizes) == 1 else list(whole.split(list(self.sizes), dim=1))
+
+  def gated(self, gate: Linear, x: Activations) -> Tensor:
+    """`silu(x @ gate.T) * (x @ w.T)`."""
+    w, other = self.matrix, gate.matrix
+    if isinstance(w, Packed) and isinstance(other, Packed) and w.plan is other.plan and x.rounded is not None:
+      return product(x.rounded(w.groups), w, gate=other)
+    return gate(x)[0].silu() * self(x)[0]
 
 
 @dataclass(frozen=True)
@@ -115,14 +124,13 @@ class Weights:
     """Activations over their root mean square, times a weight."""
     epsilon = self._config.epsilon
     exact = (x * (x.square().mean(-1, keepdim=True) + epsilon).rsqrt() * weight).contiguous()
-    if self._exact:
-      return Activations(exact, None)
-    return Activations(exact, (rounded(x, weight, epsilon), rounded(x, weight, epsilon, 2)))
+    made = lru_cache(lambda groups: rounded(x, weight, epsilon, groups))
+    return Activations(exact, None if self._exact else made)
 
   def ready(self, x: Tensor) -> Activations:
     """Activations as they are."""
     x = x.contiguous()
-    return Activations(x, None if self._exact else (rounded(x), rounded(x, groups=2)))
+    return Activations(x, None if self._exact else lru_cache(lambda groups: rounded(x, groups=groups)))
 
   def _together(self, *named: tuple[str, tuple[int, int]]) -> tuple[Linear, ...]:
     """One product where all matrices have one format that is packed, else one each."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Self, cast
+from weakref import WeakKeyDictionary
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
 from tiny_tensor.base import TensorBase, together
@@ -130,8 +131,14 @@ def kernel_of(fxn: Kernel, tensors: Sequence[TensorBase]) -> UOp:
     )
   whole = len(effects) == 1 and is_kernel(effects[0])
   kernel = effects[0] if whole else UOp.sink(*effects, arg=KernelInfo(name))
-  check_kernel(kernel, name, len(tensors))
+  if _checked.get(kernel) != len(tensors):
+    check_kernel(kernel, name, len(tensors))
+    _checked[kernel] = len(tensors)
   return kernel
+
+
+_checked: WeakKeyDictionary[UOp, int] = WeakKeyDictionary()
+"""Kernels that were found legal, and for how many tensors."""
 
 
 def check_kernel(kernel: UOp, name: str, count: int) -> None:
