@@ -15,7 +15,23 @@ from tiny_llm.products import exact_product, product, rounded
 from tiny_tensor import Tensor, TinyJit
 
 Array = np.ndarray[Any, Any]
-ROWS, COLUMNS = 40, 256  # rows that 16 do not divide
+ROWS, COLUMNS = 40, 512  # rows that 16 do not divide
+
+
+FLOATS = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+"""Where the float16 of a block are, of formats that `gguf` reads and does not write."""
+
+
+def blocks_of(kind: str, rng: np.random.Generator) -> Array:
+  """A matrix of random numbers in a format, as bytes."""
+  how = gguf.GGMLQuantizationType[kind]
+  if kind not in FLOATS:
+    return np.asarray(gguf.quants.quantize(rng.normal(size=(ROWS, COLUMNS)).astype(np.float32), how))
+  elements, size = gguf.GGML_QUANT_SIZES[how]
+  raw = rng.integers(0, 256, (ROWS, COLUMNS // elements, size), dtype=np.uint8)
+  for at in FLOATS[kind]:
+    raw[..., at : at + 2] = rng.uniform(1e-3, 2e-3, (*raw.shape[:2], 1)).astype(np.float16).view(np.uint8)
+  return raw.reshape(ROWS, -1)
 
 
 def matrices(folder: Path, kind: str, count: int = 1) -> tuple[Packed, Array]:
@@ -24,7 +40,7 @@ def matrices(folder: Path, kind: str, count: int = 1) -> tuple[Packed, Array]:
   writer = gguf.GGUFWriter(folder / "a.gguf", "llama")
   numbers = []
   for n in range(count):
-    raw = gguf.quants.quantize(rng.normal(size=(ROWS, COLUMNS)).astype(np.float32), how)
+    raw = blocks_of(kind, rng)
     writer.add_tensor(f"m{n}.weight", raw, raw_dtype=how)
     numbers.append(gguf.quants.dequantize(raw, how).astype(np.float64))
   writer.write_header_to_file()

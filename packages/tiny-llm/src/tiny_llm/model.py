@@ -173,7 +173,7 @@ class Model:
     if tokens > 1:
       place = Tensor.arange(tokens).reshape(1, -1, 1) + start
       scores = (Tensor.arange(end).reshape(1, 1, -1) <= place).where(scores, float("-inf"))
-    mixed = scores.softmax(-1).reshape(config.kv_heads, rows, end) @ values
+    mixed: Tensor = scores.softmax(-1).reshape(config.kv_heads, rows, end) @ values
     return mixed.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
 
   def _rotate(self, x: Tensor, start: UOp) -> Tensor:

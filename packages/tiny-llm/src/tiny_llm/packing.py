@@ -41,7 +41,8 @@ class Codes:
 @dataclass(frozen=True)
 class Plan:
   """How a format of ggml's is packed: `pack` makes parts `(rows / 16, blocks, words, 16)` of blocks
-  `(rows / 16, 16, blocks of a row, bytes)`, `codes` takes the words of each part apart."""
+  `(rows / 16, 16, blocks of a row, bytes)`, `codes` takes the words of each part apart. A part of fewer blocks has one
+  for several."""
 
   pack: Callable[[Tensor], tuple[Tensor, ...]]
   codes: Callable[[Sequence[Sequence[Any]]], Codes]
@@ -64,7 +65,12 @@ class Packed:
 
   def codes(self) -> Codes:
     """The integers and what they stand for."""
-    return self.plan.codes([[part[:, :, n] for n in range(int(part.shape[2]))] for part in self.parts])
+    blocks, parts = self.columns // BLOCK, []
+    for part in self.parts:
+      rows, own, words, lanes = (int(n) for n in part.shape)
+      whole = part.reshape(rows, own, 1, words, lanes).expand(rows, own, blocks // own, words, lanes)
+      parts.append([whole[:, :, :, n].reshape(rows, blocks, lanes) for n in range(words)])
+    return self.plan.codes(parts)
 
   def numbers(self) -> Tensor:
     """The matrix in float32."""
@@ -75,7 +81,7 @@ class Packed:
         for place in range(4):
           code = byte(word, place).cast(dtypes.float32)
           columns.append(scale * (code + offset) if isinstance(offset, float) else scale * code + offset)
-    whole = Tensor.stack(*columns, dim=-1)  # (rows / 16, blocks, 16, 32)
+    whole: Tensor = Tensor.stack(*columns, dim=-1)  # (rows / 16, blocks, 16, 32)
     return whole.permute(0, 2, 1, 3).reshape(-1, self.columns)[: self.rows]
 
   def numbers_of(self, rows: Tensor) -> Tensor:
@@ -143,10 +149,105 @@ def _codes_q8_0(parts: Sequence[Sequence[Any]]) -> Codes:
   return Codes(list(parts[1]), [(half(parts[0][0]), -128.0)])
 
 
+def _halves_of_bytes(codes: Tensor) -> Tensor:
+  """Bytes of pairs of 4-bit codes `(…, 32)`, as `_nibbles` takes them apart."""
+  return (codes[..., :16] & 15) | ((codes[..., 16:] & 15) << 4)
+
+
+def _with_fifth_bits(words: Sequence[Any]) -> list[Any]:
+  """Words of 5-bit codes from a word of fifth bits, bit j of byte t that of code 4 * j + t, and words of pairs."""
+  return [w | ((words[0] >> n if n else words[0]) & 0x01010101) << 4 for n, w in enumerate(_nibbles(words[1:]))]
+
+
+def _fifth_bits(bits: Tensor) -> Tensor:
+  """4 bytes of fifth bits from 32 bits `(…, 32)`."""
+  spread = bits.reshape(*bits.shape[:-1], WORDS, 4)
+  return _joined([spread[..., n, :] << n for n in range(WORDS)])
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+  whole = parts[0]
+  for part in parts[1:]:
+    whole = whole | part
+  return whole
+
+
+def _bits(data: Tensor, width: int) -> list[Tensor]:
+  """The fields of `width` bits of bytes, lowest first."""
+  return [(data >> n if n else data) & ((1 << width) - 1) for n in range(0, 8, width)]
+
+
+def _pack_q5(blocks: Tensor) -> tuple[Tensor, ...]:
+  """float16, one or two, then 32 fifth bits and 16 bytes."""
+  start = int(blocks.shape[-1]) - 20
+  scales = side_by_side(shorts(blocks)[..., : start // 2])
+  bits = Tensor.stack(*_bits(blocks[..., start : start + 4], 1), dim=-1).flatten(-2)
+  return scales, side_by_side(as_words(Tensor.cat(_fifth_bits(bits), blocks[..., start + 4 :], dim=-1)))
+
+
+def _codes_q5_0(parts: Sequence[Sequence[Any]]) -> Codes:
+  return Codes(_with_fifth_bits(parts[1]), [(half(parts[0][0]), -16.0)])
+
+
+def _codes_q5_1(parts: Sequence[Sequence[Any]]) -> Codes:
+  return Codes(_with_fifth_bits(parts[1]), [(half(parts[0][0]), half(parts[0][1]))])
+
+
+def _large_parts(blocks: Tensor, at: int, fifth: int | None) -> tuple[Tensor, ...]:
+  """Q4_K and Q5_K: two float16 for 256 codes, scale and minimum in 6 bits for 32, codes from byte `at` on."""
+  floats = side_by_side(shorts(blocks)[..., :2])
+  first, second, third = (blocks[..., n : n + 4] for n in (4, 8, 12))
+  scales = Tensor.cat(first & 63, (third & 15) | ((first >> 6) << 4), dim=-1)
+  minima = Tensor.cat(second & 63, (third >> 4) | ((second >> 6) << 4), dim=-1)
+  low, high = _bits(blocks[..., at:].reshape(*blocks.shape[:-1], 4, BLOCK), 4)
+  codes = _halves_of_bytes(Tensor.stack(low, high, dim=-2).flatten(-3, -2))  # (…, 8, 16)
+  if fifth is not None:
+    codes = Tensor.cat(_fifth_bits(Tensor.stack(*_bits(blocks[..., fifth : fifth + 32], 1), dim=-2)), codes, dim=-1)
+  pairs = Tensor.stack(scales, minima, dim=-1).contiguous().bitcast(dtypes.uint16)
+  return floats, side_by_side(pairs.flatten(-3, -2)), side_by_side(as_words(codes).flatten(-3, -2))
+
+
+def _large_scales(parts: Sequence[Sequence[Any]]) -> list[tuple[Any, Any]]:
+  scale, least = (byte(parts[1][0], n).cast(dtypes.float32) for n in (0, 1))
+  return [(half(parts[0][0]) * scale, half(parts[0][1]) * least * -1.0)]
+
+
+def _codes_q4_k(parts: Sequence[Sequence[Any]]) -> Codes:
+  return Codes(_nibbles(parts[2]), _large_scales(parts))
+
+
+def _codes_q5_k(parts: Sequence[Sequence[Any]]) -> Codes:
+  return Codes(_with_fifth_bits(parts[2]), _large_scales(parts))
+
+
+def _pack_q6_k(blocks: Tensor) -> tuple[Tensor, ...]:
+  """128 bytes of lower halves, 64 of 2 bits, 16 scales of int8, float16."""
+  shape = blocks.shape[:-1]
+  low = Tensor.stack(*_bits(blocks[..., :128].reshape(*shape, 2, 64), 4), dim=-2).reshape(*shape, 8, BLOCK)
+  high = Tensor.stack(*_bits(blocks[..., 128:192].reshape(*shape, 2, 32), 2), dim=-2).reshape(*shape, 8, 4, 8)
+  pairs = _joined([high[..., n, :] << (2 * n) for n in range(4)])
+  words = as_words(Tensor.cat(_halves_of_bytes(low), pairs, dim=-1)).flatten(-3, -2)
+  scales = blocks[..., 192:208].contiguous().bitcast(dtypes.uint16).reshape(*shape[:-1], -1, 1)
+  return side_by_side(shorts(blocks)[..., 104:]), side_by_side(scales), side_by_side(words)
+
+
+def _codes_q6_k(parts: Sequence[Sequence[Any]]) -> Codes:
+  pairs = parts[2][4:]
+  high = [(pairs[n % 2] >> 2 * (n // 2) if n > 1 else pairs[n]) & 0x03030303 for n in range(WORDS)]
+  words = [w | h << 4 for w, h in zip(_nibbles(parts[2][:4]), high)]
+  scales = [byte(parts[1][0], n).bitcast(dtypes.int8).cast(dtypes.float32) for n in (0, 1)]
+  return Codes(words, [(half(parts[0][0]) * scale, -32.0) for scale in scales])
+
+
 PLANS: dict[str, Plan] = {
   "Q4_0": Plan(_pack_scale_and_words, _codes_q4_0),
   "Q4_1": Plan(_pack_q4_1, _codes_q4_1),
+  "Q5_0": Plan(_pack_q5, _codes_q5_0),
+  "Q5_1": Plan(_pack_q5, _codes_q5_1),
   "Q8_0": Plan(_pack_q8_0, _codes_q8_0),
+  "Q4_K": Plan(lambda blocks: _large_parts(blocks, 16, None), _codes_q4_k),
+  "Q5_K": Plan(lambda blocks: _large_parts(blocks, 48, 16), _codes_q5_k),
+  "Q6_K": Plan(_pack_q6_k, _codes_q6_k, 2),
 }
 
 

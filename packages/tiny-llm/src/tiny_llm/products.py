@@ -103,7 +103,7 @@ def product(x: Rounded, w: Packed, *, gate: Packed | None = None, added: Tensor 
   if added is not None and lanes != w.rows:
     return product(x, w, gate=gate) + added
   matrices = [w] if gate is None else [w, gate]
-  parts = tuple([(part.dtype, int(part.shape[2])) for part in w.parts])
+  parts = tuple([(part.dtype, int(part.shape[2]), blocks // int(part.shape[1])) for part in w.parts])
   kernel = _product_kernel(w.plan, parts, tokens, blocks, lanes // LANES, gate is not None, added is not None)
   given = [x.words, x.scales, x.totals, *[part for m in matrices for part in m.parts]]
   given += [] if added is None else [added.contiguous()]
@@ -113,15 +113,15 @@ def product(x: Rounded, w: Packed, *, gate: Packed | None = None, added: Tensor 
 
 @lru_cache(maxsize=256)
 def _product_kernel(
-  plan: Plan, parts: tuple[tuple[DType, int], ...], tokens: int, blocks: int, rows: int, gated: bool, added: bool
+  plan: Plan, parts: tuple[tuple[DType, int, int], ...], tokens: int, blocks: int, rows: int, gated: bool, added: bool
 ) -> UOp:
-  """The kernel of `product`, over the result, words, scales and totals of activations, and parts of the matrices, of
-  `parts`' types and words of a block."""
+  """The kernel of `product`, over the result, words, scales and totals of activations, and parts of the matrices, whose
+  types, words of a block, and blocks that have one in common, are `parts`."""
   row, high, lane = UOp.range(tokens, 0), UOp.range(rows, 1), UOp.range(LANES, 2)
   block = UOp.range(blocks, 3, AxisType.REDUCE)
   sizes = [(dtypes.float32, tokens * rows * LANES), (dtypes.uint32, tokens * blocks * WORDS)]
   sizes += [(dtypes.float32, tokens * blocks), (dtypes.float32, tokens * blocks * plan.groups)]
-  sizes += [(dtype, rows * blocks * words * LANES) for dtype, words in parts] * (2 if gated else 1)
+  sizes += [(dtype, rows * blocks // shared * words * LANES) for dtype, words, shared in parts] * (2 if gated else 1)
   sizes += [(dtypes.float32, tokens * rows * LANES)] if added else []
   memory = [UOp.param(n, dtype.ptr(size)) for n, (dtype, size) in enumerate(sizes)]
   at = row * blocks + block
@@ -131,11 +131,14 @@ def _product_kernel(
 
   def whole(matrix: list[UOp]) -> UOp:
     taken = [
-      [part.index(((high * blocks + block) * count + n) * LANES + lane).load() for n in range(count)]
-      for part, (_, count) in zip(matrix, parts)
+      [
+        part.index(((high * (blocks // shared) + block // shared) * count + n) * LANES + lane).load()
+        for n in range(count)
+      ]
+      for part, (_, count, shared) in zip(matrix, parts)
     ]
-    codes, result = plan.codes(taken), None
-    size = WORDS // plan.groups
+    codes, size = plan.codes(taken), WORDS // plan.groups
+    result: UOp | None = None
     for group, (scale, offset) in enumerate(codes.groups):
       terms = [
         # a dot product of four bytes: the code generator sees it in this form
@@ -145,7 +148,8 @@ def _product_kernel(
       ]
       scaled = chain(Ops.ADD, terms).cast(dtypes.float32) * step
       total = totals[group]
-      part = scale * (scaled + total * offset) if isinstance(offset, float) else scale * scaled + offset * total
+      numeric = isinstance(offset, float)
+      part: UOp = scale * (scaled + total * offset) if numeric else scale * scaled + offset * total
       result = part if result is None else result + part
     assert result is not None
     return result.reduce(Ops.ADD, block)
