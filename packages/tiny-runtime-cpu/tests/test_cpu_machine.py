@@ -7,13 +7,14 @@ import gc
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tiny_runtime.llvm import Level, LLVMError, compile_assembly, compile_object
 from tiny_runtime_cpu.compiler import renderer_for
 from tiny_runtime_cpu.device import CPUDevice
-from tiny_runtime_cpu.host import Arch, cpu_limit, host_arch, memory_bytes
+from tiny_runtime_cpu.host import Arch, cpu_limit, group_limits, host_arch, memory_bytes
 from tiny_runtime_cpu.jit_linker import JitLinked
 from tiny_runtime_cpu.linker import links_here
 from tiny_runtime_cpu.machine import PASSES, LoadedObject, has_symbols
@@ -119,3 +120,38 @@ def test_kernels_are_linked_without_a_compiler_on_the_path() -> None:
   env = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PATH": ""}
   done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
   assert done.stdout.strip() == "True", done.stderr
+
+
+@pytest.mark.parametrize(
+  ("own", "files", "cpus", "memory"),
+  [
+    ("0::/", {"cpu.max": "150000 50000", "memory.max": "max"}, [(150000, 50000)], []),
+    ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "200000 100000"}, [(200000, 100000)], []),
+    # a container that sees its host's path
+    ("0::/docker/f00", {"cpu.max": "100000 100000", "memory.max": "4096"}, [(100000, 100000)], [(4096,)]),
+    (
+      "4:memory:/x\n2:cpu,cpuacct:/y\n0::/",
+      {
+        "cpu,cpuacct/y/cpu.cfs_quota_us": "-1", "cpu,cpuacct/y/cpu.cfs_period_us": "100000",
+        "cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000",
+        "memory/x/memory.limit_in_bytes": "8192",
+      },
+      [(300000, 100000)], [(8192,)],
+    ),
+    ("nothing", {}, [], []),
+  ],
+)  # fmt: skip
+def test_limits_of_control_groups(
+  tmp_path: Path, own: str, files: dict[str, str], cpus: list[tuple[int, ...]], memory: list[tuple[int, ...]]
+) -> None:
+  (tmp_path / "proc/self").mkdir(parents=True)
+  if own != "nothing":
+    (tmp_path / "proc/self/cgroup").write_text(own + "\n")
+  for name, text in files.items():
+    file = tmp_path / "sys/fs/cgroup" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text + "\n")
+  quotas = [("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+  assert [found for names in quotas for found in group_limits(*names, root=tmp_path)] == cpus
+  limits = ("memory.max", "memory.limit_in_bytes")
+  assert [found for name in limits for found in group_limits(name, root=tmp_path)] == memory
