@@ -94,6 +94,8 @@ class Chooser(TilingChooser):
     reduces = [u for u in self.root.toposort if u.op is Ops.REDUCE]
     if len(ends) != 1 or len(ends[0].src) != 2 or len(reduces) != 1 or len(reduces[0].src) != 2:
       return False
+    if ends[0].op is not Ops.END:  # a STORE of one element
+      return False
     (product, row), column = reduces[0].src, ends[0].src[1]
     size, terms = extent(column) or 0, extent(row) or 0
     if reduces[0].arg[0] is not Ops.ADD or product.op is not Ops.MUL or kind(column) is not AxisType.LOOP:

@@ -13,6 +13,7 @@ from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.execution.collectives import CollectiveLaunch
 from tiny_runtime.execution.launch import CopyLaunch, KernelLaunch, Launch
 from tiny_runtime.opened import OpenDevice
+from tiny_runtime.profiling.record import Record
 from tiny_runtime.profiling.recording import begin, by_kernel, end, happened
 from tiny_uop.context import DEBUG
 
@@ -103,12 +104,14 @@ class DevicePiece(Piece):
     """Record the calls of a run that has just ended, and took so many seconds. Those of several devices, which may
     overlap, are shown one after the other."""
     began = max(start, perf_counter_ns() - round(seconds * 1e9))
-    ended = began
+    ended, records = began, []
     for launch, (of, to) in zip(self._prepared, self.opened.graph_times(self._graph), strict=True):
       _, _, ops, nbytes = launch.sizes
       first, ended = max(ended, began + round(of * 1e9)), max(ended, began + round(to * 1e9))
-      device = launch.buffers[0].opened.name
-      happened("graph kernel", launch.name, device, first, ended, ops, nbytes, 1, launch.origins)
+      device, busy = launch.buffers[0].device, ended - first
+      figures = busy, ops, nbytes, 1, 0
+      records.append(Record("graph kernel", launch.name, device, 0, first, ended, *figures, launch.origins))
+    happened(records)
 
   def replaced(self, index: int, slot: int) -> None:
     """See Piece."""

@@ -11,7 +11,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from time import perf_counter_ns
@@ -91,11 +91,11 @@ class Profile:
     """Nanoseconds from its beginning to its end, or to now."""
     return (self.ended or perf_counter_ns()) - self.began
 
-  def add(self, record: Record, thread: str) -> None:
-    """Called for everything that was done. What comes late, of other threads, is left out."""
-    if self.ended is None:
-      self.threads.setdefault(record.thread, thread)
-      self.records.append(record)
+  def add(self, records: Sequence[Record], thread: str) -> None:
+    """Called for everything that was done by a thread. What comes late, of other threads, is left out."""
+    if self.ended is None and records:
+      self.threads.setdefault(records[0].thread, thread)
+      self.records += records
 
   def table(self, limit: int = 30) -> str:
     """Text: what took how long, the longest first, `limit` lines at most; and where the time went, in all."""
@@ -181,7 +181,9 @@ def end(
   """Record what began at `start`. `seconds` are the device's."""
   now = perf_counter_ns()
   busy = now - start if seconds is None else min(round(seconds * 1e9), now - start)
-  _add(Record(kind, name, device, 0, start, now, busy, ops, nbytes, kernels, 0, origins, memory, tensor))
+  thread, held = threading.get_native_id(), GlobalCounters.mem_used
+  made = Record(kind, name, device, thread, start, now, busy, ops, nbytes, kernels, held, origins, memory, tensor)
+  _add((made,))
 
 
 def end_of_alloc(start: int, name: str, device: str, nbytes: int, told: Told | None) -> int:
@@ -201,23 +203,21 @@ def caller() -> tuple[Origin, ...]:
   return (Origin(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, "", "forward"),)
 
 
-def happened(
-  kind: Kind, name: str, device: str, start: int, stop: int, ops: int, nbytes: int, kernels: int,
-  origins: tuple[Origin, ...],
-) -> None:  # fmt: skip
-  """Record what a device says that it did, in nanoseconds of `time.perf_counter_ns`, all of which it was busy."""
-  _add(Record(kind, name, device, 0, start, stop, stop - start, ops, nbytes, kernels, 0, origins))
+def happened(records: Sequence[Record]) -> None:
+  """Record what a device says that it did, without the thread and the memory in use: those of now are filled in."""
+  thread, held = threading.get_native_id(), GlobalCounters.mem_used
+  _add([record._replace(thread=thread, held=held) for record in records])
 
 
-def _add(record: Record) -> None:
-  made = record._replace(thread=threading.get_native_id(), held=GlobalCounters.mem_used)
+def _add(records: Sequence[Record]) -> None:
   thread = threading.current_thread().name
-  for each in _open:
-    each.add(made, thread)
-  if (PROFILE.value or VIZ.value or _debugged) and (whole := process_profile()) is not None:
+  profiles = [*_open]
+  if records and (PROFILE.value or VIZ.value or _debugged) and (whole := process_profile()) is not None:
     if not whole.records:  # so late that devices are closed after it
       atexit.register(_report)
-    whole.add(made, thread)
+    profiles.append(whole)
+  for each in profiles:
+    each.add(records, thread)
 
 
 def by_kernel() -> bool:
