@@ -25,7 +25,7 @@ from tiny_uop import UOp
 MOST_ON_HOST = 4096
 """Elements of an array that is computed on the host; larger ones are computed on the device."""
 
-UNDONE = (JitError, ModelError, MemoryError)
+UNDONE = (JitError, ModelError)
 """Errors that go to the caller as they are."""
 
 

@@ -92,10 +92,18 @@ def flipped(x: Value, axis: int) -> Value:
   return Host(np.flip(x.array, axis)) if isinstance(x, Host) else moved(x, lambda t: t.flip(axis))
 
 
+def scan_count(call: Call, inputs: tuple[Value, ...]) -> int:
+  """How many of the inputs are scanned."""
+  count = int(call["num_scan_inputs"])
+  if not 1 <= count <= len(inputs):
+    raise ModelError(f"num_scan_inputs is {count}, and there are {len(inputs)} inputs")
+  return count
+
+
 @op("Scan", 9, raw=True)
 def scan(call: Call, *inputs: Value) -> tuple[Value, ...]:
   """The body over slices of the last inputs, with the first ones carried."""
-  body, scanned = body_of(call, "body"), call["num_scan_inputs"]
+  body, scanned = body_of(call, "body"), scan_count(call, inputs)
   states = len(inputs) - scanned
   state, rows = list(inputs[:states]), list(inputs[states:])
   outputs = len(body.outputs) - states
@@ -124,7 +132,7 @@ def scan(call: Call, *inputs: Value) -> tuple[Value, ...]:
 @op("Scan", 8, raw=True)
 def scan_of_batches(call: Call, lengths: Value, *inputs: Value) -> tuple[Value, ...]:
   """As it was in version 8: every input has a batch axis in front, and each of the batch may end at its own length."""
-  body, scanned = body_of(call, "body"), call["num_scan_inputs"]
+  body, scanned = body_of(call, "body"), scan_count(call, inputs)
   states = len(inputs) - scanned
   batch = shape_of(inputs[0])[0]
   whole = shape_of(inputs[states])[1]

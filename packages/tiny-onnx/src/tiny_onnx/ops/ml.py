@@ -10,7 +10,7 @@ import numpy as np
 
 from tiny_onnx.errors import ModelError
 from tiny_onnx.registry import Call, op
-from tiny_onnx.values import Host, Value, host_of, shape_of, tensor_of
+from tiny_onnx.values import Host, Value, checked_count, host_of, shape_of, tensor_of
 from tiny_tensor import Tensor, dtypes
 
 ML = "ai.onnx.ml"
@@ -269,6 +269,7 @@ def aggregated(parts: Tensor, how: str) -> Tensor:
 def contributions(call: Call, row: dict[tuple[int, int], int], kind: str, width: int, count: int) -> Array:
   """What each node adds to each target or class: rows of zeros but at leaves."""
   weights = call[f"{kind}_weights"] if call[f"{kind}_weights"] is not None else call[f"{kind}_weights_as_tensor"].array
+  checked_count(count * width, "leaves of trees")
   table = np.zeros((count, width), np.float64 if getattr(weights, "dtype", None) == np.float64 else np.float32)
   for tree, node, place, weight in zip(call[f"{kind}_treeids"], call[f"{kind}_nodeids"], call[f"{kind}_ids"], weights):
     table[row[tree, node], place] += weight
@@ -349,6 +350,7 @@ def tree_ensemble(call: Call, x: Tensor) -> Tensor:
     np.array(roots), np.array(features), np.array(thresholds, splits.dtype), np.array(kinds),
     np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]), np.array(missing), depth_of(roots, pairs),
   )  # fmt: skip
+  checked_count(len(pairs) * call["n_targets"], "leaves of trees")
   table = np.zeros((len(pairs), call["n_targets"]), splits.dtype)
   for i, (place, weight) in enumerate(zip(call["leaf_targetids"], call["leaf_weights"].array)):
     table[count + i, place] += weight

@@ -82,7 +82,7 @@ def tfidf_vectorizer(call: Call, x: Value) -> Tensor:
   grams: dict[tuple[Any, ...], int] = {}
   place = 0
   for length, (start, end) in enumerate(zip(starts, [*starts[1:], len(pool)]), 1):
-    for at in range(start, end, length):
+    for at in range(max(start, 0), min(end, len(pool)), length):
       grams[tuple(pool[at : at + length])] = place
       place += 1
   width = checked_count(max(places) + 1, "counts of n-grams")
