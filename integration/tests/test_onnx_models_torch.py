@@ -54,6 +54,19 @@ def test_a_dynamic_batch(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["encoder", "tagger", "unet"])
+def test_a_symbolic_batch(name: str, tmp_path: Path) -> None:
+  make, inputs = MODELS[name]
+  net = randomised(make())
+  path = exported(net, (inputs(2),), tmp_path / "m.onnx", {"x0": {0: "batch"}, "y": {0: "batch"}})
+  model = tiny_onnx.load(path, sizes={"batch": (1, 4)})
+  for batch in (1, 3, 2, 4, 1):
+    x = inputs(batch)
+    (found,) = model.numpy(x.numpy()).values()
+    np.testing.assert_allclose(found, net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+  assert model.eager_because is None, model.eager_because
+
+
 @pytest.mark.parametrize("name", ["silero_vad", "silero_vad_16k_op15", "silero_vad_op18_ifless", "silero_vad_half"])
 def test_silero_vad_over_a_stream(name: str) -> None:
   """The recurrent state of each chunk goes into the next: differences would add up."""

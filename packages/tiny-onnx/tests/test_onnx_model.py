@@ -142,3 +142,21 @@ def test_weights_are_trained_through_the_state_dict() -> None:
   assert w.grad is not None and w.grad.tolist() == [[-4], [-6]]
   w.assign(w.detach() * 0)
   assert model(x=x)["y"].tolist() == [[0], [0]]
+
+
+def test_symbolic_sizes_are_captured_once() -> None:
+  text = """g (float[N, L, 4] x, float[4, 2] w) => (float[N, K] y) {
+    shape = Shape(x)  zero = Constant<value_int = 0>()  n = Gather(shape, zero)
+    axes = Constant<value_ints = [0]>()  front = Unsqueeze(n, axes)
+    rest = Constant<value_ints = [-1]>()  sizes = Concat<axis = 0>(front, rest)
+    h = MatMul(x, w)  y = Reshape(h, sizes)
+  }"""
+  model = tiny_onnx.load(parsed(text), sizes={"N": (1, 6), "L": (1, 5)})
+  w = np.arange(8, dtype=np.float32).reshape(4, 2)
+  for n, length in ((1, 1), (2, 3), (6, 5), (4, 2), (2, 3)):
+    x = np.random.default_rng(n).standard_normal((n, length, 4)).astype(np.float32)
+    found = model.numpy(x=x, w=w)["y"]
+    np.testing.assert_allclose(found, (x @ w).reshape(n, -1), rtol=1e-5)
+  assert model.eager_because is None and len(model._captured) == 1
+  with pytest.raises(ModelError, match="'N' is 7"):
+    model(x=np.ones((7, 1, 4), np.float32), w=w)

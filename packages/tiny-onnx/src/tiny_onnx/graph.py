@@ -16,7 +16,7 @@ import tiny_onnx.ops  # noqa: F401  the table of implementations is filled
 from tiny_onnx.errors import ModelError, UnsupportedOps
 from tiny_onnx.limits import Limits
 from tiny_onnx.registry import Call, Implementation, find
-from tiny_onnx.values import Host, Narrow, Value, elem_of, shape_of, tensor_of
+from tiny_onnx.values import Host, Narrow, Value, boxed, elem_of, shape_of, tensor_of
 from tiny_onnx.weights import Weights, dense_of, host_of_proto
 from tiny_tensor import Tensor
 from tiny_tensor.jit import JitError
@@ -211,8 +211,12 @@ def _tensor(value: Value) -> Tensor | None:
 
 
 def _value(found: Any) -> Value:
+  if isinstance(found, UOp):
+    found = boxed(found)
   if isinstance(found, (np.ndarray, np.generic)):
-    return Host(np.asarray(found))
+    array = np.asarray(found)
+    numbers = array.dtype.kind == "O" and array.size > 0 and all(type(x) is int for x in array.flat)
+    return Host(array.astype(np.int64) if numbers else array)  # what is no longer symbolic
   value: Value = found
   return value
 

@@ -17,9 +17,10 @@ from tiny_onnx.analysis import read_names, reads_computed_values
 from tiny_onnx.errors import ModelError
 from tiny_onnx.graph import Compiler, Graph, Run
 from tiny_onnx.limits import Limits
-from tiny_onnx.values import Host, Narrow, Value, elem_name, numpy_of, of_user, tensor_of
+from tiny_onnx.values import Host, Narrow, Value, elem_name, numpy_of, of_user, shape_of, tensor_of
 from tiny_onnx.weights import Weights
-from tiny_tensor import JitError, Tensor, TinyJit, capturing
+from tiny_tensor import JitError, Tensor, TinyJit, Variable, capturing
+from tiny_uop import UOp
 
 MOST_CAPTURED = 64
 """Captured calls that a model keeps: one for each combination of shapes and read values."""
@@ -74,8 +75,17 @@ class Model:
   float4, float8 and the like; arrays for strings. Inputs that have an initialiser may be left out.
   """
 
-  def __init__(self, proto: ModelProto, folder: Path | None, limits: Limits, jit: bool = True) -> None:
+  def __init__(
+    self,
+    proto: ModelProto,
+    folder: Path | None,
+    limits: Limits,
+    jit: bool = True,
+    sizes: Mapping[str, tuple[int, int]] | None = None,
+  ) -> None:
     self.limits = limits
+    self.variables: dict[str, UOp] = {name: Variable(name, *bounds) for name, bounds in (sizes or {}).items()}
+    """The symbolic sizes that calls are captured for once and for all."""
     self.opsets = {o.domain: o.version for o in proto.opset_import}
     compiler = Compiler(self.opsets, proto.functions, Weights(folder, limits), limits)
     self.graph: Graph = compiler.model_graph(proto.graph)
@@ -107,7 +117,8 @@ class Model:
 
   def _replayed(self, values: dict[str, Value]) -> list[Value] | None:
     """The outputs by a captured call for inputs of these shapes and read values; None where there can be none."""
-    tensors = {name: v for name, v in values.items() if isinstance(v, Tensor)}
+    bound = self._bound(values)
+    tensors = {name: self._with_room(name, v, bound) for name, v in values.items() if isinstance(v, Tensor)}
     known = {name: v for name, v in values.items() if isinstance(v, Host)}
     if len(tensors) + len(known) < len(values) or not tensors or any(v.array.size > MOST_READ for v in known.values()):
       return None
@@ -119,20 +130,56 @@ class Model:
     if jit is None:
       names = tuple(tensors)
 
-      def compute(*given: Tensor) -> list[Value]:
-        made = self._computed({**known, **dict(zip(names, given))})
-        return [tensor_of(v) if isinstance(v, Host) else v for v in made]
+      def compute(given: list[Tensor], sizes: dict[str, UOp]) -> list[Value]:
+        cut = {name: self._cut(name, x, sizes) for name, x in zip(names, given)}
+        return [tensor_of(v) if isinstance(v, Host) else v for v in self._computed({**known, **cut})]
 
       jit = self._captured[key] = TinyJit(compute, prune=True)
       if len(self._captured) > MOST_CAPTURED:
         self._captured.popitem(last=False)
     self._captured.move_to_end(key)
     try:
-      made: list[Value] = jit(*tensors.values())
+      made: list[Value] = jit([*tensors.values()], bound)
       return made
     except JitError as error:
       self.eager_because = str(error)
       return None
+
+  def _bound(self, values: Mapping[str, Value]) -> dict[str, UOp]:
+    """The variables with the sizes that the inputs have. Raises ModelError for sizes out of bounds, or that differ."""
+    found: dict[str, int] = {}
+    for name, value in values.items():
+      for label, size in self._labelled(name, value):
+        if found.setdefault(label, size) != size:
+          raise ModelError(f"size {label!r} is {found[label]} and {size} in one call")
+        low, high = int(self.variables[label].vmin), int(self.variables[label].vmax)
+        if not low <= size <= high:
+          raise ModelError(f"size {label!r} is {size}, and load() was told that it is from {low} to {high}")
+    return {label: self.variables[label].bind(size) for label, size in found.items()}
+
+  def _labelled(self, name: str, value: Value) -> list[tuple[str, int]]:
+    shape = (self.inputs | self.optional_inputs)[name].shape or ()
+    if value is None or isinstance(value, list):
+      return []
+    return [(s, n) for s, n in zip(shape, shape_of(value)) if isinstance(s, str) and s in self.variables]
+
+  def _with_room(self, name: str, value: Tensor, bound: Mapping[str, UOp]) -> Tensor:
+    """An input with room for the largest sizes, so that all calls have one shape."""
+    shape = (self.inputs | self.optional_inputs)[name].shape or ()
+    whole = [
+      int(self.variables[s].vmax) if isinstance(s, str) and s in bound else n for s, n in zip(shape, value.shape)
+    ]
+    if whole == list(value.shape):
+      return value
+    array = numpy_of(value)
+    filled = np.zeros(whole, array.dtype)
+    filled[tuple(slice(0, n) for n in array.shape)] = array
+    return tensor_of(Host(filled))
+
+  def _cut(self, name: str, x: Tensor, bound: Mapping[str, UOp]) -> Tensor:
+    shape = (self.inputs | self.optional_inputs)[name].shape or ()
+    cut = tuple(slice(0, bound[s]) if isinstance(s, str) and s in bound else slice(None) for s in shape)
+    return x[cut] if any(c.stop is not None for c in cut) else x
 
   def numpy(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """The outputs as NumPy arrays; bfloat16 and narrow numbers in dtypes of `ml_dtypes`."""
@@ -207,12 +254,14 @@ def load(
   limits: Limits | None = None,
   check: bool = True,
   jit: bool = True,
+  sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Model:
   """A model from a file, from bytes, or from a ModelProto.
 
   External data are read from the file's folder and below, and only there. `check=False` leaves out `onnx.checker`.
   Calls are captured by `TinyJit`, once for each combination of shapes and values of `read_inputs`, unless `jit`
-  is False or the model looks at values that it computes.
+  is False or the model looks at values that it computes. `sizes` has the bounds of symbolic sizes by name, as in
+  `{"batch": (1, 32)}`: calls are captured once for all of them.
   Raises ModelError for what is no valid model or passes `limits`; UnsupportedOps, one of these, lists all operators
   that have no implementation; FileNotFoundError where there is no such file.
   """
@@ -242,7 +291,7 @@ def load(
       onnx.checker.check_model(_without_external(proto) if folder is not None else proto)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
       raise ModelError(f"onnx.checker: {error}") from error
-  return Model(proto, folder, bounds, jit)
+  return Model(proto, folder, bounds, jit, sizes)
 
 
 def _without_external(proto: ModelProto) -> ModelProto:

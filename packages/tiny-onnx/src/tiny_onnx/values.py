@@ -265,6 +265,13 @@ def checked_count(count: Any, what: str) -> Any:
   return count
 
 
+def boxed(size: Any) -> np.ndarray[Any, Any]:
+  """One symbolic size as an array without axes: NumPy's functions give it bare."""
+  made = np.empty((), object)
+  made[()] = size
+  return made
+
+
 def sizes_array(sizes: Sequence[Any]) -> np.ndarray[Any, Any]:
   """Sizes of axes as an array: int64, or objects where one is symbolic."""
   if any(isinstance(s, UOp) for s in sizes):

@@ -111,14 +111,14 @@ def target_sizes(
 ) -> tuple[list[int], list[float]]:
   """(sizes, scales) of the axes that are resized."""
   if wanted is not None:
-    ratios = [w / sizes[a] for w, a in zip(wanted, axes)]
+    ratios = [1.0 if w is sizes[a] else w / sizes[a] for w, a in zip(wanted, axes)]
     if policy != "stretch":
       one = min(ratios) if policy == "not_larger" else max(ratios)
       return [int(math.floor(sizes[a] * one + 0.5)) for a in axes], [one] * len(axes)
     return list(wanted), ratios
   if scales is None:
     raise ModelError("a Resize has scales or sizes")
-  return [int(math.floor(sizes[a] * s)) for s, a in zip(scales, axes)], list(scales)
+  return [sizes[a] if s == 1 else int(math.floor(sizes[a] * s)) for s, a in zip(scales, axes)], list(scales)
 
 
 def resized(
@@ -140,11 +140,11 @@ def resized(
   exact = x if x.is_floating_point() else x.cast(dtypes.float32)
   outside: list[tuple[int, Array]] = []
   for i, (axis, out, scale) in enumerate(zip(axes, outs, ratios)):
-    size = int(shape_of(x)[axis])
-    checked_count(out, "a resized axis")
+    size = shape_of(x)[axis]
     area = (0.0, 1.0) if roi is None or roi.size == 0 else (float(roi[i]), float(roi[i + len(axes)]))
-    if out == size and scale == 1 and transformation != "tf_crop_and_resize":
+    if (out is size or out == size) and scale == 1 and transformation != "tf_crop_and_resize":
       continue
+    checked_count(out, "a resized axis")
     places = source_places(transformation, size, out, scale, area)
     if transformation == "tf_crop_and_resize":
       outside.append((axis, (places < 0) | (places > size - 1)))

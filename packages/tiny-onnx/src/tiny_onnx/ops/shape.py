@@ -17,6 +17,7 @@ from tiny_onnx.values import (
   Host,
   Narrow,
   Value,
+  boxed,
   checked_count,
   elem_of,
   host_of,
@@ -160,6 +161,16 @@ def reshape_array(call: Call, x: Array, shape: Array | None = None) -> Array:
   )
 
 
+def without_common(whole: Sequence[Any], parts: Sequence[Any]) -> tuple[Any, Any]:
+  """The products of two lists of sizes, without the symbolic ones that both have."""
+  left, right = list(whole), list(parts)
+  for size in parts:
+    if isinstance(size, UOp) and any(size is other for other in left):
+      left.remove(size)
+      right.remove(size)
+  return math.prod(left), math.prod(right)
+
+
 def new_shape(old: Sequence[Any], sizes: Sequence[Any], allow_zero: bool) -> list[Any]:
   """The shape that Reshape asks for: 0 keeps a size, −1 is what is left."""
   if len([s for s in sizes if isinstance(s, int) and s == 0 and not allow_zero]) and len(sizes) > len(old):
@@ -171,8 +182,7 @@ def new_shape(old: Sequence[Any], sizes: Sequence[Any], allow_zero: bool) -> lis
     raise ModelError(f"sizes are not negative, but for one -1, found {list(sizes)}")
   if -1 in [s for s in made if isinstance(s, int)]:
     place = next(i for i, s in enumerate(made) if isinstance(s, int) and s == -1)
-    rest = math.prod(s for i, s in enumerate(made) if i != place)
-    whole = math.prod(old)
+    whole, rest = without_common(old, [s for i, s in enumerate(made) if i != place])
     if isinstance(rest, UOp) or isinstance(whole, UOp):
       made[place] = whole // rest
     else:
@@ -438,7 +448,8 @@ def space_to_depth(call: Call, x: Tensor) -> Tensor:
 
 
 def gather_array(call: Call, x: Array, indices: Array) -> Array:
-  return np.asarray(np.take(x, indices.astype(np.int64), call["axis"]))
+  found = np.take(x, indices.astype(np.int64), call["axis"])
+  return boxed(found) if isinstance(found, UOp) else np.asarray(found)
 
 
 @op("Gather", raw=True, host=gather_array)
