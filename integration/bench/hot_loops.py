@@ -2,6 +2,7 @@
 
     hatch run hot-loops conv                     # groups, or parts of names, as for bench
     hatch run hot-loops --seconds 3 "matmul 512"
+    hatch run hot-loops --trace loops.jsonl "matmul 512, both"   # for python -m tiny_viz serve loops.jsonl
 
 Samples are those of Linux's `perf` by the clock, which needs no counters of the processor and works in virtual
 machines; machine code is read with `objdump`. Both have to be installed (Debian: linux-perf, binutils).
@@ -21,7 +22,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from suite.hot_loops import instructions, loops, shares, table
+from suite.hot_loops import costs, instructions, loops, shares, table
 from suite.launching import kernels_of, launcher, memory_for, names_of, operations_of
 from suite.roofline import Roofline
 
@@ -36,12 +37,15 @@ def run_child(name: str, seconds: float, out: Path) -> None:
   from tiny_codegen.opt.beam import before_opts
   from tiny_runtime_cpu import CPUDevice, host_arch
   from tiny_runtime_cpu.compiler import CPUCompiler
+  from tiny_uop.observe import tracing
 
   device, compiler = CPUDevice(), CPUCompiler(host_arch())
   found: list[dict[str, Any]] = []
   programs = []  # all of them stay where they are: samples are told apart by their addresses
-  for kernel in kernels_of(name):
-    binary = compiler.compile(kernel)
+  kernels = list(kernels_of(name))
+  with tracing(out / "trace.jsonl"):
+    binaries = [compiler.compile(kernel) for kernel in kernels]
+  for kernel, binary in zip(kernels, binaries):
     programs.append(program := device.load(binary))
     launch = launcher(device, binary, program, memory_for(device, binary.params))
     times, end = list[float](), perf_counter() + seconds
@@ -71,6 +75,7 @@ def profile(name: str, seconds: float, out: Path) -> list[str]:
   samples = [int(line, 16) for line in script.stdout.split()]
   found = json.loads((out / "kernels.json").read_text())
   kernels, lines = found["kernels"], [name]
+  told: list[dict[str, Any]] = [{"profile": 1, "program": name}]
   everything = sum(k["seconds"] for k in kernels)
   for k in kernels:
     if k["seconds"] < LEAST * everything:
@@ -84,7 +89,11 @@ def profile(name: str, seconds: float, out: Path) -> list[str]:
     rate = k["operations"] / k["seconds"]
     shown = f"{rate * 1e-9:.1f} GFLOPS, {rate / found['roof']:.0%} of {found['roof'] * 1e-9:.1f}"
     lines.append(f"{k['name']}: {k['seconds'] * 1e6:.0f} µs on one thread, {shown}; {len(inside)} samples")
-    lines += table(known := loops(code), shares(known, inside))
+    parts = shares(known := loops(code), inside)
+    lines += table(known, parts)
+    told.append({"loops": costs(known, parts), "name": k["name"]})
+  with (out / "trace.jsonl").open("a") as trace:
+    trace.writelines(json.dumps(line) + "\n" for line in told)
   return lines
 
 
@@ -102,15 +111,21 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("only", nargs="+", help="groups, or parts of the names of workloads")
   parser.add_argument("--seconds", type=float, default=1.0, help="of launching each kernel (default: 1)")
+  parser.add_argument("--trace", metavar="FILE", help="save code and loops of one workload for tiny_viz")
   parser.add_argument("--child", help=argparse.SUPPRESS)
   options = parser.parse_args()
   if options.child:
     return run_child(options.only[0], options.seconds, Path(options.child))
   if missing := [tool for tool in ("perf", "objdump") if shutil.which(tool) is None]:
     raise SystemExit(f"{' and '.join(missing)}: not installed. On Debian, apt-get install linux-perf binutils")
-  for name in names_of(options.only):
+  names = names_of(options.only)
+  if options.trace and len(names) != 1:
+    raise SystemExit(f"--trace is of one workload, {len(names)} are named so: {', '.join(names[:8])}")
+  for name in names:
     with tempfile.TemporaryDirectory() as folder:
       print(*profile(name, options.seconds, Path(folder)), sep="\n", flush=True)
+      if options.trace:
+        shutil.copy(Path(folder) / "trace.jsonl", options.trace)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
-from suite.hot_loops import instructions, loops, shares, table
+from suite.hot_loops import costs, instructions, loops, shares, table
 
 CODE = """
 0000000000000000 <kernel>:
@@ -48,6 +48,9 @@ def test_samples_belong_to_the_innermost_loop() -> None:
   assert parts == {found[0]: 1 / 8, found[2]: 5 / 8, found[1]: 1 / 8, None: 1 / 8}
   assert [line.split()[:2] for line in table(found, parts)[1:]] == [
     ["12.5%", "2–1a"], ["12.5%", "22–4c"], ["62.5%", "24–3c"], ["12.5%", "outside"],
+  ]  # fmt: skip
+  assert [row[:4] for row in costs(found, parts)] == [
+    (1 / 8, "2–1a", 5, 0), (1 / 8, "22–4c", 4, 0), (5 / 8, "24–3c", 5, 1), (1 / 8, "", 0, 0),
   ]  # fmt: skip
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -135,3 +138,33 @@ def test_match_stats(folder: Path, trace: Trace, level: str) -> None:
   done = run(folder, TRACK_MATCH_STATS=level)
   assert f" {len(trace.steps)} / {sum(count.attempts for _, count in trace.stats)} " in done.stderr
   assert ("  tiny_sched/" in done.stderr) == (level == "2")
+
+
+def test_1_serves_what_ran_when_the_program_ends(folder: Path, plain: subprocess.CompletedProcess[str]) -> None:
+  environment = {
+    **os.environ,
+    "DEVICE": "CPU",
+    "TINY_CACHE": str(folder / "cache"),
+    "VIZ": "1",
+    "VIZ_FILE": "shown.jsonl",
+  }
+  started = subprocess.Popen(
+    [sys.executable, "-c", PROGRAM], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    text=True, start_new_session=True,
+  )  # fmt: skip
+  assert started.stderr is not None
+  said: list[str] = []
+  while not (said and "http://" in said[-1]):
+    said.append(started.stderr.readline())
+    assert said[-1], said
+  try:
+    page, _, token = said[-1].split()[1].partition("?")
+    with urllib.request.urlopen(f"{page}api/overview?{token}") as answer:
+      overview = json.load(answer)
+  finally:
+    os.killpg(started.pid, signal.SIGINT)  # as Ctrl-C does, which ends both
+    out, _ = started.communicate(timeout=60)
+  assert out == plain.stdout and started.returncode == 0
+  assert overview["run"]["records"] > 10 and "kernel" in overview["units"]["kind"]
+  trace = read_trace(folder / "shown.jsonl")
+  assert trace.run is not None and any(origin.phase == "backward" for origin in trace.run.origins)

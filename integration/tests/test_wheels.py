@@ -47,6 +47,9 @@ def test_a_trace_of_it_is_read(wheels: Path, tmp_path: Path) -> None:
   assert environment.run("-c", work).returncode == 0
   done = environment.run("-m", "tiny_viz", "t", "--rule", "int_mul_one")
   assert done.stdout.splitlines()[0] == "1 rewrite by int_mul_one" and "x*1 → x" in done.stdout, done.stderr
+  assert (
+    environment.run("-m", "tiny_viz", "serve", "t", "--html", "out.html").returncode == 0
+  )  # the page is in the wheel
 
 
 def test_without_a_runtime_the_error_says_what_to_install(wheels: Path, tmp_path: Path) -> None:

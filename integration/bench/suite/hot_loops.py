@@ -89,6 +89,15 @@ def shares(found: Sequence[Loop], places: Iterable[int]) -> dict[Loop | None, fl
   return {loop: count / total for loop, count in counts.items()}
 
 
+def costs(found: Sequence[Loop], parts: dict[Loop | None, float]) -> list[tuple[float, str, int, int, int, str]]:
+  """The same for tiny-viz: share, addresses, instructions, multiply-adds, stores, and what the loop does."""
+  rows = []
+  for loop in found:
+    name, size = f"{loop.first:x}–{loop.last:x}", len(loop.instructions)
+    rows.append((parts.get(loop, 0.0), name, size, loop.products, loop.stores, loop.kind))
+  return [row for row in (*rows, (parts.get(None, 0.0), "", 0, 0, 0, "outside of loops")) if row[0] >= 0.001]
+
+
 def table(found: Sequence[Loop], parts: dict[Loop | None, float]) -> list[str]:
   """A line for each loop in which at least a thousandth of the time goes by."""
   lines = [f"  {'share':>6}  {'loop':<22} {'instructions':>12} {'multiply-adds':>13} {'stores':>6}  what it does"]

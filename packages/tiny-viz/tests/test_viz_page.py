@@ -281,3 +281,8 @@ def test_hostile_text_stays_text(tab: Browser, tmp_path: Path) -> None:
   assert tab.evaluate("document.querySelectorAll('img, b').length") == 0
   assert "</script>" in tab.text() and "<b>evil</b>" in tab.text("#program")
   assert not tab.errors
+
+
+def test_where_the_time_goes_loop_by_loop(page: Browser) -> None:
+  page.show("unit/0/code")
+  assert page.rows("loops") == [["75 %", "180–200", "21", "8", "multiplies and adds"]]

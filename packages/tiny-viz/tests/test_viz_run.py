@@ -65,6 +65,14 @@ def test_both_sections_in_one_file(tmp_path: Path) -> None:
   assert list(read_trace(both, lazy=True).nodes) == list(read_trace(both).nodes)
 
 
+def test_loops(tmp_path: Path) -> None:
+  rows = [[0.77, "180–200", 21, 8, 0, "multiplies and adds"], [0.2, "", 0, 0, 0, "outside of loops"]]
+  run = read_trace(written(tmp_path / "t", {"profile": 1, "program": "p"}, {"loops": rows, "name": "k"})).run
+  assert run is not None and run.loops == {"k": [tuple(row) for row in rows]}
+  with pytest.raises(TraceError, match="line 2: expected loops as lists of float, str, int, int, int, str"):
+    read_trace(written(tmp_path / "t", HEAD, {"loops": [[1, "", 0, 0, 0, ""]], "name": "k"}))
+
+
 def test_counters_and_waves(tmp_path: Path) -> None:
   code = {"code": 3, "instructions": [[0, "s_load_b64"], [8, "v_add_f32"]]}
   wave = {"wave": "SE0 CU3", "record": 0, "code": 3, "start": 5, "end": 90, "rows": [[5, 4, 0, 0], [9, 60, 56, 8]]}

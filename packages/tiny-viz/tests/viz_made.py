@@ -70,6 +70,7 @@ def run_lines(began: int, slow: int = 1, without: str = "", extra: str = "") -> 
 def hardware_lines() -> list[dict[str, Any]]:
   """What VIZ=-2 is to record of the first kernel: counters, and two waves."""
   lines: list[dict[str, Any]] = [{"counters": COUNTERS, "record": 1}, {"code": 0, "instructions": CODE}]
+  lines.append({"loops": [[0.75, "180–200", 21, 8, 0, "multiplies and adds"]], "name": "copy_16"})
   for n, place in enumerate(("SE0 CU0 SIMD0 slot 0", "SE0 CU0 SIMD1 slot 0")):
     start = 100 + 10 * n
     rows = [[start, 4, 0, 0], [start + 4, 300, 296, 8], [start + 304, 8, 0, 12], [start + 312, 1, 0, 20]]

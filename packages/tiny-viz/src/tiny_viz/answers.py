@@ -281,6 +281,7 @@ class Answers:
     return {
       "kind": unit.kind, "name": unit.name, "seconds": unit.seconds, "compiling": self.compiling(unit),
       "before": unit.before, "after": unit.after, "passes": rows, "code": self.code(unit), "calls": self.calls(unit),
+      "loops": self.trace.run.loops.get(unit.name, []) if self.trace.run else [],
       "callers": self.callers.get(unit.before, []) if unit.before is not None and unit.kind == "kernel" else [],
     }  # fmt: skip
 

@@ -2,6 +2,9 @@
 
 The head of `tiny_runtime.profiling.record` has the format, an object a line. What that does not record is read, too:
 
+* `{"loops": [[0.77, "180–200", 21, 8, 0, "multiplies and adds"], …], "name": "reduce_8x64x3136_r64"}`: where a kernel
+  spends its time, loop by loop of its machine code, as the repository's `hot-loops` finds it: share, addresses,
+  instructions, multiply-adds, stores, and what the loop does;
 * `{"counters": {"SQ_WAVES": 64, …}, "record": 17}`: hardware counters of one launch. Records count from 0;
 * `{"instructions": [[0, "s_load_b64 s[0:1], …"], [8, "…"], …], "code": 0}`: the text of a program, by address;
 * `{"wave": "SE0 CU3 SIMD1 slot 2", "record": 17, "code": 0, "start": 100, "end": 900, "rows": [[100, 4, 0, 8], …]}`:
@@ -82,6 +85,8 @@ class Run:
   """Device → `ops_per_s`, `bytes_per_s`, as far as they are known."""
   origins: list[Origin] = field(default_factory=list)
   records: list[RunRecord] = field(default_factory=list)
+  loops: dict[str, list[tuple[float, str, int, int, int, str]]] = field(default_factory=dict)
+  """Name of a kernel → its loops: share, addresses, instructions, multiply-adds, stores, what it does."""
   counters: dict[int, dict[str, float]] = field(default_factory=dict)
   """Number of a record → hardware counters."""
   code: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
@@ -119,6 +124,10 @@ class RunReader:
       self.record(record)
     elif "origin" in record:
       self.origin(record)
+    elif "loops" in record:
+      rows = self.rows(record, "loops", (float, str, int, int, int, str))
+      found = [(self.rate(row[0], "share"), printable(row[1]), *row[2:5], printable(row[5])) for row in rows]
+      self.run.loops[self.text(record, "name")] = found
     elif "counters" in record:
       counters = self.mapping(record, "counters")
       self.run.counters[self.of_record(record)] = {printable(k): self.rate(v, k) for k, v in counters.items()}

@@ -227,13 +227,16 @@ const compiler = (() => {
     const listing = text.code(found.code || "");
     const loops = found.loops || [];
     const lines = [...listing.children];
-    const side = make("aside", {}, make("h2", {}, "Loops"), loops.length ? table({
-      label: "loops", rows: loops, go: (row) => lines[row.line - 1]?.scrollIntoView({ block: "center" }),
+    const side = make("aside", {}, make("h2", {}, "Loops of the machine code"), loops.length ? table({
+      label: "loops", rows: loops,
       columns: [
-        { title: "share", value: (row) => row.share, show: (row) => text.percent(row.share), kind: "number" },
-        { title: "loop", show: (row) => row.loop, kind: "name" }, { title: "what it does", show: (row) => row.what },
+        { title: "share", value: (row) => row[0], show: (row) => text.percent(row[0]), kind: "number" },
+        { title: "loop", show: (row) => row[1], kind: "name" },
+        { title: "instr.", value: (row) => row[2], show: (row) => text.count(row[2]), kind: "number", about: "instructions" },
+        { title: "fma", value: (row) => row[3], show: (row) => text.count(row[3]), kind: "number", about: "multiply-adds among them" },
+        { title: "what it does", show: (row) => row[5] },
       ],
-    }) : make("p", { class: "soft" }, "The trace does not say where its time goes, loop by loop."));
+    }) : make("p", { class: "soft" }, "The trace does not say where its time goes, loop by loop: hatch run hot-loops --trace records that, of the benchmark's kernels."));
     const run = overview.run ? await runOf(overview, number) : "";
     side.append(run);
     const view = make("div", { class: "split", style: { flexDirection: "column" } }, make("div", { class: "bar" }, way(overview, number, found, "code"), make("span", { class: "space" }), make("span", { class: "soft" }, text.plural(lines.length, "line"))),

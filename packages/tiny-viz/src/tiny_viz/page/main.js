@@ -19,7 +19,7 @@
     rules: rules.list, rule: rules.one, compare: compare.view, counters: counters.one,
   };
   const TABS = [
-    ["timeline", "Timeline"], overview.run && ["layers", "Layers"], ["compiler", "Compiler", "unit", "rewrite", "graph"], ["rules", "Rules", "rule"],
+    ["timeline", "Timeline"], overview.run?.records && ["layers", "Layers"], ["compiler", "Compiler", "unit", "rewrite", "graph"], ["rules", "Rules", "rule"],
     overview.other && ["compare", "Compare"], overview.run?.counted.length && ["counters", "Counters"],
   ].filter(Boolean);
   const first = overview.other ? "compare" : overview.run?.records ? "timeline" : "compiler";
