@@ -41,6 +41,13 @@ def test_an_unknown_architecture_is_refused_by_name(tmp_path: Path) -> None:
     load_model(checkpoint, context=8)
 
 
+def test_a_tensor_without_a_use_is_refused(tmp_path: Path) -> None:
+  weights = small.weights_of(np.random.default_rng(0))
+  small.write_llama(tmp_path / "a.gguf", weights | {"blk.0.attn_output.bias": np.zeros(64, np.float32)})
+  with pytest.raises(ValueError, match="no use for the tensor 'blk.0.attn_output.bias'"):
+    load_model(open_checkpoint(tmp_path / "a.gguf"), context=8)
+
+
 def test_a_part_of_a_split_model_is_refused(tmp_path: Path) -> None:
   with pytest.raises(ValueError, match="split over 3 files"):
     open_checkpoint(write(tmp_path / "a.gguf", "llama", split__count=3))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tiny_llm.architectures import Config, config_of
 from tiny_llm.checkpoint import Checkpoint
-from tiny_llm.weights import Layer, Weights
+from tiny_llm.weights import Activations, Layer, Linear, Weights
 from tiny_tensor import Tensor, TinyJit, UOp, Variable, dtypes
 from tiny_uop import DType
 from tiny_uop.records import dataclass
@@ -41,10 +41,16 @@ class Model:
     shape = (2, slots, config.kv_heads, self._room, config.head_dim)
     self._cache = [Tensor.zeros(*shape, dtype=cache_dtype).contiguous().realize() for _ in range(config.layers)]
     self._places = [(Variable(f"slot{n}", 0, slots - 1), Variable(f"start{n}", 0, context - 1)) for n in range(slots)]
+    if 0 < config.window < context:
+      raise ValueError(
+        f"attention of this model looks back {config.window} tokens, which is not known here: load it with a "
+        f"context of so many at most, not {context}"
+      )
     half = config.rope_dim // 2
     frequency = Tensor.arange(half).mul(-2 / config.rope_dim).mul(math.log2(config.rope_base)).exp2()
     if weights.rope_factors is not None:
       frequency = frequency / weights.rope_factors
+    frequency = frequency / config.rope_factor
     angle = Tensor.arange(self._room).reshape(-1, 1) * frequency
     self._cos, self._sin = angle.cos().contiguous().realize(), angle.sin().contiguous().realize()
     kinds = ("last", "all", "states")
@@ -142,7 +148,7 @@ class Model:
         return w.normalised(x, w.output_norm).exact.realize()
       x = x if wanted == "all" else x[last : last + 1].contiguous()
       (logits,) = w.output(w.normalised(x, w.output_norm))
-      return logits.realize()
+      return (logits if self.config.logit_scale == 1 else logits * self.config.logit_scale).realize()
 
     return read_tokens
 
@@ -150,26 +156,34 @@ class Model:
     """Attention and feed-forward, (tokens, dim)."""
     w, y = self._weights, self._weights.normalised(x, layer.attention_norm)
     q, k, v = [part for linear in layer.qkv for part in linear(y)]
+    if layer.qkv_bias is not None:
+      q, k, v = (t + b for t, b in zip((q, k, v), layer.qkv_bias.split([int(t.shape[1]) for t in (q, k, v)])))
     each = 2 * int(x.shape[0]) // len(places)  # tokens of a sequence
     mixed = []
     for n, (slot, start) in enumerate(zip(places[::2], places[1::2])):
       part = slice(n * each, (n + 1) * each)
-      mixed.append(self._attend(cache, q[part], k[part], v[part], slot, start))
-    (x,) = layer.attention_output(w.ready(mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed)), x)
+      mixed.append(self._attend(layer, cache, q[part], k[part], v[part], slot, start))
+    x = self._added(x, layer.attention_output, w.ready(mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed)))
     active = layer.up.gated(layer.gate, w.normalised(x, layer.feed_norm))
-    return layer.down(w.ready(active), x)[0].contiguous()
+    return self._added(x, layer.down, w.ready(active))
 
-  def _attend(self, cache: Tensor, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp) -> Tensor:
+  def _added(self, x: Tensor, linear: Linear, y: Activations) -> Tensor:
+    """`x` plus what a part of a layer gives."""
+    scale = self.config.residual_scale
+    return (linear(y, x)[0] if scale == 1 else x + linear(y)[0] * scale).contiguous()
+
+  def _attend(self, layer: Layer, cache: Tensor, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp) -> Tensor:
     """Attention of tokens of one sequence, (tokens, heads * head_dim), whose keys and values are written first."""
     config, tokens = self.config, int(q.shape[0])
     q, k, v = (t.reshape(tokens, -1, config.head_dim).transpose(0, 1) for t in (q, k, v))
+    q, k = self._normalised_heads(q, layer.query_norm), self._normalised_heads(k, layer.key_norm)
     q, k = self._rotate(q, start), self._rotate(k, start)
     end = start + tokens
     cache[:, slot, :, start:end] = Tensor.stack(k, v).cast(cache.dtype)
     keys, values = (cache[i, slot, :, :end].float() for i in (0, 1))
     rows = config.heads // config.kv_heads * tokens
     q = q.reshape(config.kv_heads, rows, config.head_dim)
-    scores = (q @ keys.transpose(1, 2) * config.head_dim**-0.5).reshape(config.heads, tokens, end)
+    scores = (q @ keys.transpose(1, 2) * config.attention_scale).reshape(config.heads, tokens, end)
     if tokens > 1:
       place = Tensor.arange(tokens).reshape(1, -1, 1) + start
       scores = (Tensor.arange(end).reshape(1, 1, -1) <= place).where(scores, float("-inf"))
@@ -181,10 +195,19 @@ class Model:
     tokens, size = x.shape[1], self.config.rope_dim
     cos, sin = self._cos[start : start + tokens], self._sin[start : start + tokens]
     part, rest = x[..., :size], x[..., size:]
-    pairs = part.reshape(*part.shape[:-1], -1, 2)
-    a, b = pairs[..., 0], pairs[..., 1]
-    turned = Tensor.stack(a * cos - b * sin, a * sin + b * cos, dim=-1).flatten(-2)
+    if self.config.architecture.rope == "halves":
+      a, b = part[..., : size // 2], part[..., size // 2 :]
+      turned = (a * cos - b * sin).cat(a * sin + b * cos, dim=-1)
+    else:
+      pairs = part.reshape(*part.shape[:-1], -1, 2)
+      a, b = pairs[..., 0], pairs[..., 1]
+      turned = Tensor.stack(a * cos - b * sin, a * sin + b * cos, dim=-1).flatten(-2)
     return turned.cat(rest, dim=-1) if rest.shape[-1] else turned
+
+  def _normalised_heads(self, x: Tensor, weight: Tensor | None) -> Tensor:
+    if weight is None:
+      return x
+    return x * (x.square().mean(-1, keepdim=True) + self.config.epsilon).rsqrt() * weight
 
 
 def load_model(
