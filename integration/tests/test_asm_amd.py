@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 
 import pytest
+from asm_kernels import doubled
 
 from gpu_model.kfd_backend import ModelBackend
 from gpu_model.toolchain import compiler
-from tiny_asm_amd import Instruction, Isa, Kernel, assemble, code_object, disassemble, null, parse, s, v
+from tiny_asm_amd import Instruction, assemble, disassemble, parse
 from tiny_runtime import Binary
 from tiny_runtime.conformance.standard import STANDARD
 from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_amd import AMD, Arch, CodeObject
 from tiny_runtime_amd.compiler import LEVEL
 from tiny_runtime_amd.hardware import AMDHardware
-from tiny_uop import ParamInfo, UOp, dtypes
-
-N = 64
 
 
 def instructions(binary: Binary, chip: str) -> list[Instruction]:
@@ -51,30 +49,6 @@ def test_llvms_text_and_code_are_the_same_here(name: str, chip: str) -> None:
   assert len(code) > 20 and code == image.image[entry : entry + len(code)]
   found = [made for _, made in disassemble(code, chip)]
   assert b"".join(bytes(parse(str(made), chip)) for made in found) == code
-
-
-def doubled(chip: str = "gfx1100") -> Binary:
-  """p0[i] = p1[i] * 2, by hand, as a binary of the plugin."""
-  isa = Isa(chip)
-  body = [
-    isa.s_load_b128(s[4:7], s[0:1], null),
-    isa.v_lshl_or_b32(v[0], s[2], 5, v[0]),
-    isa.v_lshlrev_b32(v[0], 2, v[0]),
-    isa.s_waitcnt(lgkmcnt=0),
-    isa.global_load_b32(v[1], v[0], s[6:7]),
-    isa.s_waitcnt(vmcnt=0),
-    isa.v_add_f32(v[1], v[1], v[1]),
-    isa.global_store_b32(v[0], v[1], s[4:5]),
-    isa.s_endpgm(),
-  ]
-  made = Kernel.of(chip, "doubled", body, argument_bytes=16, threads=32)
-  one, sizes = UOp.const(dtypes.int32, 1), [UOp.const(dtypes.int32, n) for n in (N // 32, 32)]
-  params = tuple(ParamInfo(n, dtypes.float32, N, n == 0, n == 1) for n in range(2))
-  ops, nbytes = UOp.const(dtypes.int32, N), UOp.const(dtypes.int32, 8 * N)
-  text = "\n".join(map(str, made.body))
-  return Binary(
-    code_object([made]), "doubled", (sizes[0], one, one), (sizes[1], one, one), params, (), ops, nbytes, text
-  )
 
 
 def test_code_objects_are_what_the_plugin_reads() -> None:

@@ -27,6 +27,8 @@ class ModelHardware(AMDHardware):
     kernel = super().kernel(binary)
     model = self.process.system
     assert isinstance(model, Model)
+    if model.machine_code:
+      return kernel
     try:
       model.processor.learn(binary.code, binary.entry, LLVMSource(binary.source, target(self.arch)))
     except Refused as error:
@@ -54,3 +56,5 @@ class ModelBackend(AMDBackend):
 
 
 BACKEND, GFX1100 = ModelBackend(gpus=2), ModelBackend(gpu="gfx1100", gpus=2)
+CODE1100 = ModelBackend(gpu="gfx1100", machine_code=True)
+"""The last runs the bytes of kernels (`rdna3.py`)."""

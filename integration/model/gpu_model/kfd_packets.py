@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_model.kfd_objects import Blocked, Misuse, Queue, ticks
 from gpu_model.llvm_source import LLVMSource
-from gpu_model.machine import Buffer, Options, Wrong, launch
+from gpu_model.machine import Buffer, Options, Sizes, Wrong, launch
 from tiny_runtime_amd.code_object import CodeObject
 
 if TYPE_CHECKING:
@@ -168,15 +168,19 @@ class Processor:
     self.private = max(self.private, private)
     if private > self._scratch(queue):
       raise Stop(INSUFFICIENT_SCRATCH)
-    source = self._source(queue, code)
-    if source is None:
+    source = None if self.model.machine_code else self._source(queue, code)
+    if source is None and not self.model.machine_code:
       raise Stop(INVALID_CODE)
     if exception := self.model.raises:
       self.model.raises = 0
       self.model.raise_exception(queue, exception)
       raise Stop
     begin = ticks()
-    self._execute(queue, source, arguments, tuple(size // group for size, group in zip(grid, threads)), threads)
+    gx, gy, gz = (size // group for size, group in zip(grid, threads))
+    if source is None:
+      self._emulate(queue, code, entry, arguments, local, (gx, gy, gz), threads)
+    else:
+      self._execute(queue, source, arguments, (gx, gy, gz), threads)
     self._complete(queue, header, signal, begin)
 
   def _scratch(self, queue: Queue) -> int:
@@ -225,6 +229,21 @@ class Processor:
     try:
       launch(source.call, given, groups, threads, options, self.model.facts.wave, list(reachable.values()))
     except Wrong as error:
+      self.model.wrong = str(error)
+      self._fault(queue, word(arguments) // 4096 * 4096)
+
+  def _emulate(
+    self, queue: Queue, code: int, distance: int, arguments: int, local: int, groups: Sizes, threads: Sizes
+  ) -> None:
+    """Run the bytes of a kernel, whose descriptor is at `code` and its first instruction `distance` from there."""
+    from gpu_model import rdna3  # which needs tiny-asm-amd
+
+    regions = [(b.address, b.address + b.size) for b in self.model.buffers.values() if queue.gpu_id in b.mapped]
+    rsrc2 = ctypes.c_uint32.from_address(code + 52).value
+    self.launched.append(f"code at {code:#x}")
+    try:
+      rdna3.run(rdna3.Launch(code + distance, arguments, rsrc2, local, groups, threads, regions))
+    except rdna3.Fault as error:
       self.model.wrong = str(error)
       self._fault(queue, word(arguments) // 4096 * 4096)
 

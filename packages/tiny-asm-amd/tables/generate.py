@@ -192,8 +192,8 @@ def table(records: dict[str, Any], family: str, chips: tuple[str, ...]) -> str:
   have = {(key[0], key[1]) for key in merged if key[2] == "t16"}
   for key, columns in list(merged.items()) if family == "rdna3" else ():
     if key[:2] not in have and (halves := halves_of(key[0])) and len(columns) == 1:
-      other, changed = with_halves(key, columns[0][1:], halves)
-      merged[other].append([columns[0][0], *changed])
+      twin, changed = with_halves(key, columns[0][1:], halves)
+      merged[twin].append([columns[0][0], *changed])
   layouts: dict[tuple[str, ...], int] = {}
   rows = []
   for key, columns in merged.items():

@@ -1,0 +1,350 @@
+"""The emulator of RDNA 3: instructions against NumPy and Python's integers, what code must not do, and kernels whose
+bytes the plugin's device launches on the model of KFD."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from asm_kernels import doubled
+from gpu_model_devices import KIT, MODEL, contents, filled
+
+from gpu_model.kfd_backend import ModelBackend
+from gpu_model.rdna3 import Fault, Launch, run
+from gpu_model.toolchain import compiler
+from tiny_asm_amd import Isa, Kernel, Label, exec_lo, null, s, v, vcc_lo
+from tiny_runtime import DeviceLost
+
+R3, LANES = Isa("gfx1100"), 32
+FREE = np.random.default_rng(0)
+WORDS = [FREE.integers(0, 1 << 32, LANES, np.uint32) for _ in range(3)]
+WORDS[0][:8] = [0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 31, 32, 0xFFFF]
+FLOATS = [(FREE.standard_normal(LANES) * 10.0 ** FREE.integers(-6, 6, LANES)).astype(np.float32) for _ in range(3)]
+FLOATS[0][:8] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3.4e38, 1.0]
+ALL = 0xFFFFFFFF
+
+
+def launched(
+  body: Sequence[Any], buffers: Sequence[Any], *, local: int = 0, threads: int = 32, groups: int = 1
+) -> None:
+  """Run instructions with the addresses of arrays as arguments, in s[0:1]; s2 is the workgroup, v0 the thread."""
+  kernel = Kernel.of("gfx1100", "test", body, argument_bytes=8 * len(buffers), local_bytes=local, threads=threads)
+  code = kernel.machine_code + bytes(64)
+  place = ctypes.create_string_buffer(code, len(code))
+  arguments = np.array([b.ctypes.data for b in buffers], np.uint64)
+  regions = [(b.ctypes.data, b.ctypes.data + b.nbytes) for b in (*buffers, arguments)]
+  regions.append((ctypes.addressof(place), ctypes.addressof(place) + len(code)))
+  rsrc2 = int.from_bytes(kernel.descriptor(0)[52:56], "little")
+  run(Launch(ctypes.addressof(place), arguments.ctypes.data, rsrc2, local, (1, 1, 1), (threads, 1, 1), regions))
+
+
+def computed(instructions: Callable[[], Sequence[Any]], inputs: Sequence[Any], words: int = 1) -> Any:
+  """What v[10:] is after instructions that find the inputs in v[1], v[2], v[3]; a row per word."""
+  out = np.zeros((words, LANES), np.uint32)
+  given = [np.ascontiguousarray(x) for x in inputs]
+  body: list[Any] = [R3.s_load_b64(s[4:5], s[0:1], 0), R3.v_lshlrev_b32(v[0], 2, v[0])]
+  for n in range(len(given)):
+    body += [R3.s_load_b64(s[6:7], s[0:1], 8 * (n + 1)), R3.s_waitcnt(lgkmcnt=0)]
+    body += [R3.global_load_b32(v[n + 1], v[0], s[6:7])]
+  body += [R3.s_waitcnt(vmcnt=0, lgkmcnt=0), *instructions()]
+  body += [R3.global_store_b32(v[0], v[10 + n], s[4:5], offset=4 * LANES * n) for n in range(words)]
+  launched([*body, R3.s_endpgm()], [out, *given])
+  return out if words > 1 else out[0]
+
+
+def ints(function: Callable[..., int]) -> Callable[..., Any]:
+  """A function of Python's integers on words."""
+  return lambda *arrays: np.array([function(*map(int, row)) & ALL for row in zip(*arrays)], np.uint32)
+
+
+def signed(x: int) -> int:
+  return x - (x >> 31 << 32)
+
+
+INTEGERS: dict[str, Callable[..., int]] = {
+  "v_add_nc_u32": lambda a, b: a + b, "v_sub_nc_u32": lambda a, b: a - b, "v_subrev_nc_u32": lambda a, b: b - a,
+  "v_and_b32": lambda a, b: a & b, "v_or_b32": lambda a, b: a | b, "v_xor_b32": lambda a, b: a ^ b,
+  "v_xnor_b32": lambda a, b: ~(a ^ b), "v_lshlrev_b32": lambda a, b: b << (a & 31),
+  "v_lshrrev_b32": lambda a, b: b >> (a & 31), "v_ashrrev_i32": lambda a, b: signed(b) >> (a & 31),
+  "v_mul_lo_u32": lambda a, b: a * b, "v_mul_hi_u32": lambda a, b: a * b >> 32,
+  "v_mul_u32_u24": lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF), "v_max_u32": max, "v_min_u32": min,
+  "v_max_i32": lambda a, b: max(signed(a), signed(b)), "v_min_i32": lambda a, b: min(signed(a), signed(b)),
+  "v_and_or_b32": lambda a, b, c: a & b | c, "v_or3_b32": lambda a, b, c: a | b | c,
+  "v_xor3_b32": lambda a, b, c: a ^ b ^ c, "v_add3_u32": lambda a, b, c: a + b + c,
+  "v_lshl_add_u32": lambda a, b, c: (a << (b & 31)) + c, "v_add_lshl_u32": lambda a, b, c: (a + b & ALL) << (c & 31),
+  "v_lshl_or_b32": lambda a, b, c: a << (b & 31) | c, "v_bfi_b32": lambda a, b, c: a & b | ~a & c,
+  "v_bfe_u32": lambda a, b, c: a >> (b & 31) & (1 << (c & 31)) - 1,
+  "v_bfe_i32": lambda a, b, c: _field(a >> (b & 31) & (1 << (c & 31)) - 1, c & 31),
+  "v_mad_u32_u24": lambda a, b, c: (a & 0xFFFFFF) * (b & 0xFFFFFF) + c,
+  "v_alignbit_b32": lambda a, b, c: (a << 32 | b) >> (c & 31), "v_not_b32": lambda a: ~a, "v_mov_b32": lambda a: a,
+  "v_bfrev_b32": lambda a: int(f"{a:032b}"[::-1], 2), "v_clz_i32_u32": lambda a: 32 - a.bit_length() if a else -1,
+  "v_ctz_i32_b32": lambda a: (a & -a).bit_length() - 1 if a else -1,
+  "v_cls_i32": lambda a: 32 - b.bit_length() if (b := a ^ (ALL if a >> 31 else 0)) else -1,
+}  # fmt: skip
+
+
+def _field(value: int, bits: int) -> int:
+  return value - (value >> (bits - 1) << bits) if bits else 0
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers(name: str) -> None:
+  function = INTEGERS[name]
+  count = function.__code__.co_argcount if hasattr(function, "__code__") else 2
+  got = computed(lambda: [getattr(R3, name)(v[10], *(v[n + 1] for n in range(count)))], WORDS[:count])
+  assert (got == ints(function)(*WORDS[:count])).all()
+
+
+REALS: dict[str, tuple[int, Callable[..., Any]]] = {
+  "v_add_f32": (2, np.add), "v_sub_f32": (2, np.subtract), "v_subrev_f32": (2, lambda a, b: b - a),
+  "v_mul_f32": (2, np.multiply), "v_max_f32": (2, np.fmax), "v_min_f32": (2, np.fmin), "v_floor_f32": (1, np.floor),
+  "v_ceil_f32": (1, np.ceil), "v_trunc_f32": (1, np.trunc), "v_rndne_f32": (1, np.rint),
+}  # fmt: skip
+
+
+def same(a: Any, b: Any) -> bool:
+  return bool(((a == b) | np.isnan(a) & np.isnan(b)).all())
+
+
+@pytest.mark.parametrize("name", REALS)
+def test_floats(name: str) -> None:
+  count, function = REALS[name]
+  got = computed(lambda: [getattr(R3, name)(v[10], *(v[n + 1] for n in range(count)))], FLOATS[:count]).view(np.float32)
+  with np.errstate(all="ignore"):
+    assert same(got, function(*FLOATS[:count]).astype(np.float32))
+
+
+def test_signs_and_scales() -> None:
+  a, b = FLOATS[1], FLOATS[2]
+  add = R3.v_add_f32
+  for made, wanted in (
+    (add(v[10], -abs(v[1]), v[2]), -np.abs(a) + b), (R3.v_add_f32_e64(v[10], v[1], v[2], mul=2), (a + b) * 2),
+    (R3.v_add_f32_e64(v[10], v[1], v[2], div=2), (a + b) / 2),
+    (R3.v_add_f32_e64(v[10], v[1], v[2], clamp=True), np.clip(a + b, 0, 1)),
+    (add(v[10], 0.5, v[1]), a + np.float32(0.5)), (add(v[10], 3.25, v[1]), a + np.float32(3.25)),
+  ):  # fmt: skip
+    assert same(computed(partial(list, [made]), [a, b]).view(np.float32), wanted.astype(np.float32)), str(made)
+
+
+def test_fused_products_are_rounded_once() -> None:
+  from fractions import Fraction
+
+  a, b, c = (x.copy() for x in FLOATS)
+  a[:8], b[:4], c[:4] = 1 + 2.0**-12, 1 - 2.0**-12, -1
+  got = computed(lambda: [R3.v_fma_f32(v[10], v[1], v[2], v[3])], [a, b, c]).view(np.float32)
+  for x, y, z, found in zip(a, b, c, got):
+    exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+    below, above = (abs(Fraction(float(np.nextafter(found, np.float32(e)))) - exact) for e in (-np.inf, np.inf))
+    assert abs(Fraction(float(found)) - exact) <= min(below, above)
+
+
+def test_compares_write_the_lanes_that_are_on() -> None:
+  a, b = WORDS[0], WORDS[1]
+
+  def body() -> list[Any]:
+    return [
+      R3.s_mov_b32(exec_lo, 0x0000FFFF), R3.v_cmp_lt_i32(vcc_lo, v[1], v[2]), R3.s_mov_b32(exec_lo, -1),
+      R3.v_cndmask_b32(v[10], 7, v[2], vcc_lo),
+    ]  # fmt: skip
+
+  less = (a.view(np.int32) < b.view(np.int32)) & (np.arange(LANES) < 16)
+  assert (computed(body, [a, b]) == np.where(less, b, 7)).all()
+
+
+def test_carries() -> None:
+  a, b = WORDS[0], WORDS[1]
+  got = computed(lambda: [R3.v_add_co_u32(v[10], vcc_lo, v[1], v[2]), R3.v_mov_b32(v[3], 0),
+                          R3.v_add_co_ci_u32(v[11], vcc_lo, v[3], v[3], vcc_lo)], [a, b], 2)  # fmt: skip
+  assert (got[0] + (got[1].astype(np.uint64) << 32) == a.astype(np.uint64) + b).all()
+
+
+def test_loops_and_scalars() -> None:
+  loop = Label("loop")
+  body = [
+    R3.s_mov_b32(s[8], 5), R3.s_mov_b32(s[9], 1), loop, R3.s_mul_i32(s[9], s[9], s[8]), R3.s_sub_u32(s[8], s[8], 1),
+    R3.s_cmp_lg_u32(s[8], 0), R3.s_cbranch_scc1(loop), R3.v_mov_b32(v[10], s[9]),
+  ]  # fmt: skip
+  assert (computed(lambda: body, []) == 120).all()
+
+
+def test_two_operations_read_before_either_writes() -> None:
+  got = computed(lambda: [R3.v_mov_b32(v[10], v[1]), R3.v_mov_b32(v[11], v[2]),
+                          R3.v_dual_mov_b32(v[10], v[11]) & R3.v_dual_mov_b32(v[11], v[10])], WORDS[:2], 2)  # fmt: skip
+  assert (got == np.stack([WORDS[1], WORDS[0]])).all()
+
+
+def reversed_in_shared_memory(offset: int = 0, wait: bool = True, barrier: bool = True) -> Any:
+  """64 numbers of two waves, in the other order by way of shared memory."""
+  out, given = np.zeros(64, np.uint32), np.arange(64, dtype=np.uint32) * 3
+  body = [
+    R3.s_load_b128(s[4:7], s[0:1], null), R3.v_lshlrev_b32(v[1], 2, v[0]), R3.s_waitcnt(lgkmcnt=0),
+    R3.global_load_b32(v[2], v[1], s[6:7]), R3.v_sub_nc_u32(v[3], 63, v[0]), R3.v_lshlrev_b32(v[3], 2, v[3]),
+    R3.s_waitcnt(vmcnt=0), R3.ds_store_b32(v[1], v[2]), R3.s_waitcnt(lgkmcnt=0), *([R3.s_barrier()] if barrier else []),
+    R3.ds_load_b32(v[4], v[3], offset=offset), *([R3.s_waitcnt(lgkmcnt=0)] if wait else []),
+    R3.global_store_b32(v[1], v[4], s[4:5]), R3.s_endpgm(),
+  ]  # fmt: skip
+  launched(body, [out, given], local=256, threads=64)
+  return (out == given[::-1]).all()
+
+
+def product(a_of: Callable[[int, int], tuple[int, int]] = lambda lane, k: (lane % 16, k)) -> bool:
+  """A product of 16 × 16 matrices of halves, whose elements of A a lane has by `a_of`: (row, column)."""
+  a, b = (FREE.integers(-8, 9, (16, 16)).astype(np.float16) for _ in range(2))
+  fragments = np.zeros((2, LANES, 16), np.float16)
+  for lane in range(LANES):
+    for k in range(16):
+      fragments[0, lane, k], fragments[1, lane, k] = a[a_of(lane, k)], b[k, lane % 16]
+  out = np.zeros((8, LANES), np.float32)
+  body: list[Any] = [R3.s_load_b128(s[4:7], s[0:1], null), R3.v_lshlrev_b32(v[1], 5, v[0]), R3.s_waitcnt(lgkmcnt=0)]
+  for n in range(4):
+    body.append(R3.global_load_b128(v[8 + 4 * n : 11 + 4 * n], v[1], s[6:7], offset=1024 * (n // 2) + 16 * (n % 2)))
+  body += [R3.s_waitcnt(vmcnt=0), R3.v_wmma_f32_16x16x16_f16(v[32:39], v[8:15], v[16:23], 0)]
+  body += [
+    R3.v_lshlrev_b32(v[1], 2, v[0]),
+    *[R3.global_store_b32(v[1], v[32 + n], s[4:5], offset=128 * n) for n in range(8)],
+  ]
+  launched([*body, R3.s_endpgm()], [out, fragments])
+  wanted, found = a.astype(np.float32) @ b.astype(np.float32), np.zeros((16, 16), np.float32)
+  for r in range(8):
+    for lane in range(LANES):
+      found[2 * r + lane // 16, lane % 16] = out[r, lane]
+  return bool((wanted == found).all())
+
+
+def test_shared_memory_and_barriers() -> None:
+  assert reversed_in_shared_memory()
+
+
+def test_products_of_matrices() -> None:
+  assert product()
+
+
+# *** mutations: what is wrong is found ***
+
+
+def test_a_wait_that_is_missing() -> None:
+  with pytest.raises(Fault, match=r"global_store_b32 v1, v4.*v4 is used before .* waited for by lgkmcnt"):
+    reversed_in_shared_memory(wait=False)
+
+
+def test_a_wrong_offset_of_shared_memory() -> None:
+  with pytest.raises(Fault, match="ds_load_b32 .* 4 bytes at 256 of shared memory, which has 256"):
+    reversed_in_shared_memory(offset=4)
+
+
+def test_a_barrier_that_is_missing() -> None:
+  assert not reversed_in_shared_memory(barrier=False)
+
+
+@pytest.mark.parametrize("kind", ["transposed", "halves apart", "rows shifted"])
+def test_a_wrong_layout_of_a_matrix(kind: str) -> None:
+  layouts: dict[str, Callable[[int, int], tuple[int, int]]] = {
+    "transposed": lambda lane, k: (k, lane % 16), "halves apart": lambda lane, k: (lane % 16, (k + lane // 16) % 16),
+    "rows shifted": lambda lane, k: ((lane + 1) % 16, k),
+  }  # fmt: skip
+  if kind == "halves apart":
+    with pytest.raises(Fault, match="the halves of the wave have different elements of A"):
+      product(layouts[kind])
+  else:
+    assert not product(layouts[kind])
+
+
+FAULTS: dict[str, tuple[Callable[[], Sequence[Any]], str]] = {
+  "nobody wrote it": (lambda: [R3.v_mov_b32(v[10], v[99])], "v99 is read, and nobody wrote it"),
+  "no scalar": (lambda: [R3.v_mov_b32(v[10], s[50])], "s50 is read, and nobody wrote it"),
+  "not in all lanes": (
+    lambda: [R3.s_mov_b32(exec_lo, 1), R3.v_mov_b32(v[9], 1), R3.s_mov_b32(exec_lo, -1), R3.v_mov_b32(v[10], v[9])],
+    "v9 is read, and nobody wrote it in every lane",
+  ),
+  "outside": (
+    lambda: [R3.v_mov_b32(v[10], 0), R3.global_store_b32(v[0], v[10], s[4:5], offset=4095)], "are in no buffer"
+  ),
+  "loaded over": (
+    lambda: [R3.global_load_b32(v[10], v[0], s[4:5]), R3.v_mov_b32(v[10], 0)], "v10 is used before .* vmcnt"
+  ),
+  "scalar": (lambda: [R3.s_load_b32(s[20], s[0:1], 0), R3.s_mov_b32(s[21], s[20])], "s20 is used before .* lgkmcnt"),
+  "unordered": (
+    lambda: [R3.s_load_b32(s[20], s[0:1], 0), R3.s_load_b32(s[21], s[0:1], 4), R3.s_waitcnt(lgkmcnt=1),
+             R3.s_mov_b32(s[22], s[20])],
+    "s20 is used before",
+  ),
+  "no end": (lambda: [Label("x"), R3.s_branch(Label("x"))], "not done after"),
+  "not here": (lambda: [R3.v_mov_b32(v[10], v[0], row_shl=1)], "permuted are not known here"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_code_must_not_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+  from gpu_model import rdna3
+
+  monkeypatch.setattr(rdna3, "MOST_STEPS", 1000)
+  body, message = FAULTS[name]
+  with pytest.raises(Fault, match=message):
+    computed(body, [])
+
+
+def test_waves_that_do_not_all_come_to_a_barrier() -> None:
+  end = Label("end")
+  body = [
+    R3.v_cmpx_gt_u32(32, v[0]), R3.s_cbranch_execz(end), R3.s_barrier(), end, R3.s_endpgm()
+  ]  # fmt: skip
+  with pytest.raises(Fault, match="some waves of a workgroup wait at a barrier"):
+    launched(body, [np.zeros(1, np.uint32)], threads=64)
+
+
+# *** under the model of KFD ***
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
+
+
+@needs_compiler
+def test_a_kernel_written_by_hand_runs_on_the_plugins_device() -> None:
+  backend = ModelBackend(gpu="gfx1100", machine_code=True)
+  device = backend.open(0)
+  source, out = filled(device, np.arange(64, dtype=np.float32)), device.alloc(256)
+  device.launch(device.load(doubled()), [(out, 0), (source, 0)], [], (2, 1, 1), (32, 1, 1), False)
+  assert (contents(device, out) == 2 * np.arange(64)).all()
+  device.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
+
+
+@needs_compiler
+def test_arguments_that_are_swapped_are_seen() -> None:
+  backend = ModelBackend(gpu="gfx1100", machine_code=True)
+  device = backend.open(0)
+  source, out = filled(device, np.ones(64, np.float32)), filled(device, np.full(64, 5, np.float32))
+  device.launch(device.load(doubled(swapped=True)), [(out, 0), (source, 0)], [], (2, 1, 1), (32, 1, 1), False)
+  assert (contents(device, out) == 5).all() and (contents(device, source) == 10).all()
+  device.close()
+
+
+@needs_compiler
+def test_a_fault_of_code_names_the_instruction() -> None:
+  backend = ModelBackend(gpu="gfx1100", machine_code=True)
+  device = backend.open(0)
+  source, out = filled(device, np.ones(64, np.float32)), device.alloc(256)
+  device.launch(device.load(doubled(wait=False)), [(out, 0), (source, 0)], [], (2, 1, 1), (32, 1, 1), False)
+  with pytest.raises(DeviceLost):
+    device.sync()
+  assert re.search(r"v_add_f32_e32 v1, v1, v1 .*v1 is used before what it is loaded with", backend.model.wrong)
+
+
+@needs_compiler
+def test_conformance_of_machine_code() -> None:
+  """A part of the kit, as LLVM compiles it."""
+  cases = "(test_op and float32 and (ADD or MUL or MAX or FDIV or WHERE)) or (test_op and uint32 and (IDIV or SHL))"
+  path = os.pathsep.join([str(MODEL), *(p for p in sys.path if p)])
+  env = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+  command = [sys.executable, "-m", "pytest", *KIT, "--backend", "gpu_model.kfd_backend:CODE1100", "-k", cases]
+  done = subprocess.run(command, cwd=Path(__file__).parent, env=env, capture_output=True, text=True)
+  passed = re.search(r"(\d+) passed", done.stdout)
+  assert done.returncode == 0 and passed is not None and int(passed[1]) >= 5, done.stdout[-4000:] + done.stderr
