@@ -164,7 +164,8 @@ def run_info(args: Arguments) -> int:
 
 
 def info_of(checkpoint: Checkpoint, context: int | None = None) -> dict[str, Any]:
-  """What `info` prints. `memory_mb` is that of the weights, and of keys and values in float16 for `context` tokens."""
+  """What `info` prints. Memory is at least that of the weights as they are in the file, and of keys and values in
+  float16 for `context` tokens; some weights are held in a second form for products."""
   from tiny_llm.architectures import ARCHITECTURES
 
   metadata, arch = checkpoint.metadata, checkpoint.text("general.architecture")
@@ -193,7 +194,10 @@ def info_of(checkpoint: Checkpoint, context: int | None = None) -> dict[str, Any
       "layers": config.layers, "dim": config.dim, "heads": config.heads, "kv heads": config.kv_heads,
       "vocabulary": config.vocabulary,
     }  # fmt: skip
-    found["memory"] = {"weights": f"{4 * parameters / 1e6:,.0f} MB", "cache": f"{cache / 1e6:,.0f} MB"}
+    found["memory"] = {
+      "at least": f"{(checkpoint.nbytes() + cache) / 1e6:,.0f} MB", "weights": f"{checkpoint.nbytes() / 1e6:,.0f} MB",
+      "keys and values": f"{cache / 1e6:,.0f} MB",
+    }  # fmt: skip
   return found
 
 
