@@ -100,7 +100,7 @@ const layers = (() => {
         const parts = make("div", { class: "parts", style: { width: `${Math.max(0.5, (each.busy / (root.busy || 1)) * 100)}%` } },
           PHASES.map((phase, n) => each.phases[n] > 0 && make("i", { class: phase, title: `${phase}: ${nanoseconds(each.phases[n])}`, style: { flex: each.phases[n] } })).filter(Boolean));
         const row = make("tr", { class: "goes", role: "row", "aria-level": depth + 1, "aria-expanded": inside ? String(open.has(each)) : undefined, tabindex: each === focus ? 0 : -1 },
-          make("td", { class: "name", style: { paddingLeft: `${8 + depth * 18}px` } }, make("span", { class: "tree" }, inside ? (open.has(each) ? "▾" : "▸") : ""), name),
+          make("td", { class: "name short", style: { paddingLeft: `${8 + depth * 18}px` } }, make("span", { class: "tree" }, inside ? (open.has(each) ? "▾" : "▸") : ""), name),
           make("td", { class: "number" }, nanoseconds(each.busy)), make("td", { class: "number" }, percent(each.busy / (root.busy || 1))),
           make("td", { class: "share-cell" }, parts), make("td", { class: "number" }, text.count(each.calls)),
           make("td", { class: "number" }, rate(each.ops, each.busy, "FLOPS")), make("td", { class: "number" }, rate(each.nbytes, each.busy, "B/s")),
