@@ -243,6 +243,8 @@ class Processor:
     self.launched.append(f"code at {code:#x}")
     try:
       rdna3.run(rdna3.Launch(code + distance, arguments, rsrc2, local, groups, threads, regions))
+    except rdna3.Unknown as error:
+      raise Misuse(f"the emulator cannot run this code: {error}") from error
     except rdna3.Fault as error:
       self.model.wrong = str(error)
       self._fault(queue, word(arguments) // 4096 * 4096)

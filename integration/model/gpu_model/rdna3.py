@@ -35,6 +35,10 @@ class Fault(Exception):
   """What code does that it must not."""
 
 
+class Unknown(Fault):
+  """An instruction that the emulator does not know yet."""
+
+
 @lru_cache(maxsize=1 << 16)
 def _decoded(code: bytes) -> Instruction:
   return decode(code, "gfx1100")
@@ -200,7 +204,6 @@ class Wave:
   vectors: Array = field(default_factory=lambda: np.zeros((256, LANES), np.uint32))
   written: Array = field(default_factory=lambda: np.zeros((256, LANES), bool))
   counters: dict[str, deque[Load]] = field(default_factory=lambda: {n: deque() for n in ("vmcnt", "lgkmcnt", "vscnt")})
-  now: str = ""
 
   def __post_init__(self) -> None:
     self.scalars[EXEC] = self.active
@@ -233,7 +236,7 @@ class Wave:
     if number == NULL:
       return 0
     if number > 127:
-      raise Fault(f"operand {number} is not known here")
+      raise Unknown(f"operand {number} is not known here")
     value = 0
     for n in range(words):
       self._ready(number + n)
@@ -311,7 +314,8 @@ class Wave:
           continue
         step(self, made)
       except (AsmError, Fault) as error:
-        raise Fault(f"{made or 'code'} at byte {self.pc if made is None else here}: {error}") from error
+        kind = Unknown if isinstance(error, Unknown) else Fault
+        raise kind(f"{made or 'code'} at byte {self.pc if made is None else here}: {error}") from error
     raise Fault(f"a wave was not done after {MOST_STEPS} instructions")
 
 
@@ -333,14 +337,14 @@ def step(wave: Wave, made: Instruction) -> None:
     _both(wave, made, name, values)
   elif name.startswith("v_"):
     if made.row.form.endswith(("dpp", "dpp8")):
-      raise Fault("lanes that are permuted are not known here")
+      raise Unknown("lanes that are permuted are not known here")
     _vector(wave, made, name, values)
   elif name.startswith("global_"):
     _global(wave, name, values)
   elif name.startswith("ds_"):
     _shared(wave, name, values)
   else:
-    raise Fault("it is not known here")
+    raise Unknown("it is not known here")
 
 
 def _signed(value: int, bits: int = 32) -> int:
@@ -419,7 +423,7 @@ def _scalar(wave: Wave, made: Instruction, name: str, values: dict[str, int]) ->
     product = a * b if base.endswith("u32") else sa * sb
     result = {"mov": a, "mul": product, "mul_hi": product >> 32, "cselect": a if wave.scc else b}[kind]
   else:
-    raise Fault("it is not known here")
+    raise Unknown("it is not known here")
   wave.set_scalar(values["sdst"], result & full, words)
 
 
@@ -549,7 +553,7 @@ def _other_types(wave: Wave, made: Instruction, base: str, values: dict[str, int
   if base == "fma_f16":
     a, b, c = (_typed(wave, made, values, n, "f16").astype(np.float64) for n in sources)
     return _set_typed(wave, made, values, (a * b + c).astype(np.float16))  # exact before it is rounded
-  raise Fault("it is not known here")
+  raise Unknown("it is not known here")
 
 
 def _source(made: Instruction, name: str, values: dict[str, int]) -> int:
@@ -613,7 +617,7 @@ def _compare(wave: Wave, made: Instruction, base: str, values: dict[str, int]) -
     x = _typed(wave, made, values, "src0", typed)
     done = _class_of(x) & wave.vector(values["src1"], made.literal) != 0
   elif typed not in _TYPES or how not in _COMPARE:
-    raise Fault("it is not known here")
+    raise Unknown("it is not known here")
   else:
     done = _COMPARE[how](*(_typed(wave, made, values, n, typed) for n in ("src0", "src1")))
   wave.set_scalar(EXEC if parts[0] == "cmpx" else values.get("sdst", VCC), _bits(done & wave.mask))
@@ -759,7 +763,7 @@ def _both(wave: Wave, made: Instruction, name: str, values: dict[str, int]) -> N
       elif base.endswith("_f32") and base[:-4] in _F32:
         value = _F32[base[:-4]](f32(a), f32(b)).astype(np.float32).view(np.uint32)
       else:
-        raise Fault(f"{part} is not known here")
+        raise Unknown(f"{part} is not known here")
       writes.append((target, value))
   for target, value in writes:
     wave.set_vector(target, value)
@@ -782,7 +786,7 @@ class Access:
     half = "high" if "d16_hi" in name else "low" if "d16" in name else ""
     kinds = [part for part in name.split("_") if part[:1] in "biu" and part[1:].isdigit()]
     if len(kinds) != 1 or "atomic" in name or name.split("_")[1] not in ("load", "store"):
-      raise Fault("it is not known here")
+      raise Unknown("it is not known here")
     return cls(int(kinds[0][1:]) // 8, kinds[0][0] == "i", half)
 
   @property
