@@ -78,7 +78,7 @@ def ci() -> int:
   return run_tests(
     [
       Session("types", [hatch, "run", "types"], vital=True),
-      *(Session(name, [hatch, "run", f"{name}:test"], variables=workers) for name in ("oracle", "opencl")),
+      *(Session(name, [hatch, "run", f"{name}:test"], variables=workers) for name in ("oracle", "opencl", "openmpi")),
       Session("docs", [hatch, "run", "docs:build"]),
     ]
   )

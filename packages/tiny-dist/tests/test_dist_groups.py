@@ -13,7 +13,7 @@ ALONE = Start(0, 1, 0, 1, "")
 
 
 def test_ours_are_found() -> None:
-  assert [entry.name for entry in fabrics()][-2:] == ["local", "mpi"]
+  assert [entry.name for entry in fabrics()][-3:] == ["local", "mpi", "nccl"]
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from tiny_dist.groups.discovery import opened
-from tiny_dist.groups.protocol import Group
+from tiny_dist.groups.protocol import Group, OnDevice
 from tiny_dist.start import started
 from tiny_dist.watch import Watch
 from tiny_runtime import Buffer, use_communicator
@@ -95,6 +95,10 @@ class World:
     if what.number == 0:
       self._agree(group, bytes.fromhex(what.graph))
     sizes = [b.dtype.itemsize for b in inputs]
+    if isinstance(group, OnDevice) and all(map(group.takes, (*inputs, *results))):
+      self._count(what, sizes)
+      self._watched(f"{what.kind} number {what.number}", group.on_device, what, results, inputs)
+      return
     data, out = [_bytes_of(b) for b in inputs], [_bytes_of(b) for b in results]
     if DIST_NAN.value:
       self._refuse_nan(what, inputs, data)

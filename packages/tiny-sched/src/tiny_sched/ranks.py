@@ -31,6 +31,7 @@ from tiny_uop import (
   value_nodes,
 )
 from tiny_uop.context import ContextVar
+from tiny_uop.graph import chain
 from tiny_uop.locks import shared_lock
 
 BUCKET_BYTES = ContextVar(
@@ -150,11 +151,10 @@ def scattered(x: UOp, s: Sharding) -> UOp | None:
   (me,) = s.here
   if s.axis is None or not all(isinstance(n, int) for n in x.shape):
     return None
-  if x.op is Ops.RESHAPE and _is_sum(x.src[0]) and prod(x.shape) == _size(x.src[0]):
-    call = x.src[0]
+  if (call := _sum_under(x)) is not None:
     body = call.src[0].src[0]
     order = (s.axis, *[i for i in range(len(x.shape)) if i != s.axis])
-    first = call.src[2].reshape(x.shape).permute(order)
+    first = x.substitute({call: call.src[2]}).permute(order)
     inner = _size(first) // int(x.shape[s.axis])
     counts = tuple([(b - a) * inner for a, b in zip(s.bounds, s.bounds[1:])])
     arg = replace(body.arg, kind="reduce_scatter", sent=(counts,), received=((counts[me],) * len(counts),))
@@ -166,23 +166,24 @@ def scattered(x: UOp, s: Sharding) -> UOp | None:
     for source in x.src:
       piece = source if not source.shape else scattered(source, s)
       sources.append(piece if piece is not None else source.shrink(s.region(me, x.shape)))
-    return x.with_src(tuple(sources)) if any(_is_sum(u) for u in x.src) or _sums_below(x) else None
+    return x.with_src(tuple(sources)) if _sums_below(x) else None
   return None
 
 
 _ELEMENT_BY_ELEMENT = frozenset({Ops.ADD, Ops.MUL, Ops.CAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.FDIV, Ops.NEG})
 
 
-def _is_sum(u: UOp) -> bool:
-  body = collective_of(u.src[0]) if u.op is Ops.CALL else None
-  return body is not None and body.arg.kind == "all_reduce"
+def _sum_under(x: UOp) -> UOp | None:
+  """The sum over all ranks that a value is, in another order of the same elements; None if it is none."""
+  while x.op in (Ops.RESHAPE, Ops.PERMUTE):
+    x = x.src[0]
+  body = collective_of(x.src[0]) if x.op is Ops.CALL else None
+  return x if body is not None and body.arg.kind == "all_reduce" else None
 
 
 def _sums_below(x: UOp) -> bool:
   """Whether a few operations of one value each lie between it and a sum."""
-  return any(
-    (s.op is Ops.RESHAPE and _is_sum(s.src[0])) or (s.op in _ELEMENT_BY_ELEMENT and _sums_below(s)) for s in x.src
-  )
+  return any(_sum_under(s) is not None or (s.op in _ELEMENT_BY_ELEMENT and _sums_below(s)) for s in x.src)
 
 
 # *** all collectives of a graph ***
@@ -266,7 +267,7 @@ class _Made:
     return results
 
   def _all_added(self, arg: Collective, inputs: Sequence[UOp], device: str) -> list[UOp]:
-    count = len(arg.ranks)
+    count, op = len(arg.ranks), _op_of(arg)
     small = [n for n, x in enumerate(inputs) if _size(x) < count or _size(x) * x.dtype.itemsize * count <= DIRECTLY]
     large = [n for n in range(len(inputs)) if n not in set(small)]
     results: dict[int, UOp] = {}
@@ -275,7 +276,7 @@ class _Made:
       all_of = replace(arg, kind="all_gather", op=None, sent=counts, received=counts)
       sizes = [sum(c) for c in counts]
       partials = self._move(all_of, [inputs[n] for n in small], sizes, device)
-      results |= {n: _sum_of_rows(arg.op, p, count) for n, p in zip(small, partials)}
+      results |= {n: _as(p.dtype, _sum_of_rows(op, p, count)) for n, p in zip(small, partials)}
     if large:
       chunks = [_chunks(_size(inputs[n]), count) for n in large]
       own = self._added(arg, [inputs[n] for n in large], chunks, device)
@@ -287,13 +288,24 @@ class _Made:
   def _added(
     self, arg: Collective, inputs: Sequence[UOp], chunks: Sequence[tuple[int, ...]], device: str
   ) -> list[UOp]:  # fmt: skip
-    """Of each input the chunk of this rank, added over all ranks."""
-    mine = arg.position
-    count = len(arg.ranks)
-    received = tuple([(c[mine],) * count for c in chunks])
-    sizes = [count * c[mine] for c in chunks]
+    """Of each input the chunk of this rank, added over all ranks. Its own term is in its place already."""
+    mine, count, op = arg.position, len(arg.ranks), _op_of(arg)
+    received = tuple([tuple([0 if p == mine else c[mine] for p in range(count)]) for c in chunks])
+    sizes = [(count - 1) * c[mine] for c in chunks]
     moved = replace(arg, kind="all_to_all", op=None, sent=tuple(chunks), received=received)
-    return [_sum_of_rows(arg.op, p, count) for p in self._move(moved, inputs, sizes, device)]
+    found = []
+    for others, own, c in zip(self._move(moved, inputs, sizes, device), inputs, chunks, strict=True):
+      start = sum(c[:mine])
+      parts = [others.shrink([(0, mine * c[mine])]), own.shrink([(start, start + c[mine])])]
+      parts.append(others.shrink([(mine * c[mine], (count - 1) * c[mine])]))
+      sums = [_sum_of_rows(op, p, _size(p) // c[mine]) for p in parts if _size(p)]
+      found.append(_as(own.dtype, chain(op, sums)))
+    return found
+
+
+def _op_of(arg: Collective) -> Ops:
+  assert arg.op is not None, f"{arg.kind} combines"
+  return arg.op
 
 
 def _chunks(size: int, count: int) -> tuple[int, ...]:
@@ -301,13 +313,16 @@ def _chunks(size: int, count: int) -> tuple[int, ...]:
   return tuple([b - a for a, b in zip(bounds, bounds[1:])])
 
 
-def _sum_of_rows(op: Ops | None, flat: UOp, count: int) -> UOp:
+def _sum_of_rows(op: Ops, flat: UOp, count: int) -> UOp:
   """What ranks have, one after the other, combined in this order; sums of halves in float32."""
-  assert op is not None
   size = _size(flat) // count
-  rows, wide = flat.reshape((count, size)), _wide(flat.dtype)
-  total = rows.cast(wide).reduce_axes(op, (0,)) if wide is not flat.dtype else rows.reduce_axes(op, (0,))
-  return total.cast(flat.dtype).reshape((size,)) if wide is not flat.dtype else total.reshape((size,))
+  rows = flat.reshape((count, size))
+  wide = rows.cast(_wide(flat.dtype)) if _wide(flat.dtype) is not flat.dtype else rows
+  return wide.reduce_axes(op, (0,)).reshape((size,))
+
+
+def _as(dtype: DType, x: UOp) -> UOp:
+  return x if x.dtype is dtype else x.cast(dtype)
 
 
 def _wide(dtype: DType) -> DType:

@@ -165,7 +165,8 @@ class Collective:
   """Argument of COLLECTIVE: what several processes (ranks) do together, each with arrays of its own.
 
   Of array k this rank sends `sent[k][p]` elements to the rank at position p of `ranks`, one part after the other, and
-  gets `received[k][p]` from it. With "all_gather" it sends all ranks the same, and both are what each rank has.
+  gets `received[k][p]` from it: of itself what it sends itself, or nothing, as it has that anyway. With "all_gather" it
+  sends all ranks the same, and both are what each rank has.
   """
 
   kind: str

@@ -11,7 +11,7 @@ from tiny_dist.start import Start
 
 ENTRY_POINTS = "tiny_dist.groups.v1"
 """The group of entry points; its number is that of the protocol."""
-_ORDER = ("local", "mpi")  # ours, the quickest to say no first; those of others come before them
+_ORDER = ("local", "mpi", "nccl")  # ours, the quickest to say no first; those of others come before them
 
 
 class Found(NamedTuple):

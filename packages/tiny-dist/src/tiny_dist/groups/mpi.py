@@ -42,8 +42,9 @@ class MpiGroup:
 
   def all_to_all(self, out: memoryview, received: Sequence[int], data: memoryview, sent: Sequence[int]) -> None:
     """See `Group`."""
-    byte = self._mpi.BYTE
-    self._do("Alltoallv", [data, (sent, _places(sent)), byte], [out, (received, _places(received)), byte])
+    byte, me = self._mpi.BYTE, self.rank
+    moved = [*sent[:me], min(sent[me], received[me]), *sent[me + 1 :]]
+    self._do("Alltoallv", [data, (moved, _places(sent)), byte], [out, (received, _places(received)), byte])
 
   def broadcast(self, data: memoryview, root: int) -> None:
     """See `Group`."""

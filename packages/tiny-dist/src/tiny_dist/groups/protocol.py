@@ -11,9 +11,11 @@ Every operation is called by all ranks of a group, in the same order; buffers ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tiny_dist.start import Start
+from tiny_runtime import Buffer
+from tiny_uop import Collective
 
 
 class Unusable(Exception):
@@ -30,7 +32,8 @@ class Group(Protocol):
     """`out` becomes the `data` of all ranks, one after the other. `counts[i]` are the bytes that rank i has."""
 
   def all_to_all(self, out: memoryview, received: Sequence[int], data: memoryview, sent: Sequence[int]) -> None:
-    """Sends `sent[i]` bytes of `data` to rank i, one part after the other, and puts `received[i]` from it in `out`."""
+    """Sends `sent[i]` bytes of `data` to rank i, one part after the other, and puts `received[i]` from it in `out`.
+    Where `received` has 0 for this rank itself, its own part stays where it is."""
 
   def broadcast(self, data: memoryview, root: int) -> None:
     """`data` becomes what it is on rank `root`."""
@@ -59,6 +62,17 @@ class Group(Protocol):
 
   def close(self) -> None:
     """Ends the use of it. All ranks call it."""
+
+
+@runtime_checkable
+class OnDevice(Protocol):
+  """What a group can do besides, whose fabric reaches the memory of devices."""
+
+  def takes(self, buffer: Buffer) -> bool:
+    """Whether it reaches the memory of a buffer."""
+
+  def on_device(self, what: Collective, results: Sequence[Buffer], inputs: Sequence[Buffer]) -> None:
+    """Puts a collective in the stream of the buffers' device: "all_gather" or "all_to_all", of bytes."""
 
 
 class Fabric(Protocol):

@@ -1,0 +1,132 @@
+"""Values on several ranks: which collectives a schedule has, the same on all ranks and in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tiny_sched import schedule
+from tiny_sched.ranks import graph_lines
+from tiny_uop import (
+  Collective,
+  Context,
+  Ops,
+  Sharding,
+  UOp,
+  collective_of,
+  dtypes,
+  even_bounds,
+  parse_uop,
+  print_uop,
+  spec,
+)
+
+COUNT = 4
+
+
+def devices(rank: int) -> tuple[str, ...]:
+  return tuple([f"CPU@{'=' if i == rank else ''}{i}" for i in range(COUNT)])
+
+
+def pieces(rank: int, shape: tuple[int, ...], axis: int | None, dtype: str = "float32") -> UOp:
+  """A value of which this rank has its piece in memory."""
+  s = Sharding(devices(rank), axis, () if axis is None else even_bounds(shape[axis], COUNT))
+  own = s.part_shape(rank, shape)
+  size = 1
+  for n in own:
+    assert isinstance(n, int)
+    size *= n
+  return UOp.multi(s, [UOp.new_buffer("CPU", size, getattr(dtypes, dtype)).reshape(own)])
+
+
+def stored(value: UOp) -> UOp:
+  """A graph that keeps a value, as it lies."""
+  s = value.sharding
+  assert s is not None
+  shape = value.shape
+  (rank,) = s.here
+  own = s.part_shape(rank, shape)
+  size = 1
+  for n in own:
+    assert isinstance(n, int)
+    size *= n
+  target = UOp.multi(s, [UOp.new_buffer("CPU", size, value.dtype).reshape(own)])
+  return UOp.sink(target.after(target.store(value)))
+
+
+def collectives(build: Callable[[int], UOp], rank: int) -> list[Collective]:
+  with Context(SPEC=1):
+    linear = schedule(build(rank))
+  assert parse_uop(print_uop(linear)) is linear
+  found = [collective_of(call.src[0]) for call in linear.src if call.src[0].op is Ops.SINK]
+  return [u.arg for u in found if u is not None]
+
+
+def sum_of_three(rank: int) -> UOp:
+  """`(8, 40000)`, in another order than it is added in."""
+  return pieces(rank, (4, 40000, 8), 0).reduce_axes(Ops.ADD, (0,)).reshape((40000, 8)).permute((1, 0))
+
+
+CASES: dict[str, tuple[Callable[[int], UOp], list[str]]] = {
+  "pieces alone": (lambda r: stored(pieces(r, (8, 6), 0) * 2.0), []),
+  "a small sum": (lambda r: stored(pieces(r, (8, 6), 0).reduce_axes(Ops.ADD, (0,))), ["all_gather"]),
+  "a large sum": (lambda r: stored(pieces(r, (8, 40000), 0).reduce_axes(Ops.ADD, (0,))), ["all_to_all", "all_gather"]),
+  "rows and columns": (lambda r: stored(pieces(r, (8, 8), 0) + pieces(r, (8, 8), 1)), ["all_to_all"]),
+  "rows and all": (lambda r: stored(pieces(r, (8, 8), 0) + pieces(r, (8, 8), None)), []),
+  "backwards": (lambda r: stored(pieces(r, (8, 8), 0).flip((0,))), ["all_to_all"]),
+  "padding alone on some": (lambda r: stored(pieces(r, (4, 4), 0).pad(((12, 0), (0, 0)))), ["all_to_all"]),
+  "a sum in pieces": (lambda r: stored(pieces(r, (8, 40000), 1) * sum_of_three(r)), ["all_to_all"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_ranks_have_the_same(case: str) -> None:
+  build, kinds = CASES[case]
+  by_rank = [collectives(build, rank) for rank in range(COUNT)]
+  for rank, found in enumerate(by_rank):
+    assert [c.kind for c in found] == kinds and [c.number for c in found] == list(range(len(kinds)))
+    assert all(c.position == rank and c.ranks == tuple(range(COUNT)) for c in found)
+  assert len({c.graph for found in by_rank for c in found}) <= 1
+  for number in range(len(kinds)):
+    for me in range(COUNT):
+      for other in range(COUNT):
+        one, two = by_rank[me][number], by_rank[other][number]
+        if one.kind == "all_to_all" and me != other:
+          assert [s[other] for s in one.sent] == [r[me] for r in two.received]
+        elif one.kind == "all_gather":
+          assert one.sent == two.sent == two.received
+
+
+def test_sums_of_one_level_go_together() -> None:
+  def build(rank: int) -> UOp:
+    sums = [pieces(rank, (8, n), 0).reduce_axes(Ops.ADD, (0,)) for n in (3, 5, 7)]
+    return UOp.sink(*[root for total in sums for root in stored(total).src])
+
+  (found,) = collectives(build, 1)
+  assert [c[0] for c in found.sent] == [3, 5, 7]
+  with Context(BUCKET_BYTES=20):
+    assert [len(c.sent) for c in collectives(lambda r: build(r), 2)] in ([3], [1, 1, 1])  # the cache may know it
+
+
+def test_what_differs_is_told() -> None:
+  graphs = {
+    collectives(lambda r, n=n: stored((pieces(r, (8, 6), 0) * n).reduce_axes(Ops.ADD, (0,))), 0)[0].graph  # type: ignore[misc]
+    for n in (2.0, 3.0)
+  }
+  assert len(graphs) == 2
+  one, two = (graph_lines(graph) for graph in sorted(graphs))
+  assert len(one) == len(two) and sum(a != b for a, b in zip(one, two)) == 1
+
+
+def test_halves_are_added_in_float32() -> None:
+  linear = schedule(stored(pieces(0, (8, 6), 0, "float16").reduce_axes(Ops.ADD, (0,))))
+  kernels = [u for call in linear.src for u in call.src[0].toposort if u.op is Ops.REDUCE]
+  assert any(u.dtype is dtypes.float32 for u in kernels)
+
+
+def test_the_spec_knows_pieces_of_one_process() -> None:
+  s = Sharding(devices(1), 0, even_bounds(8, COUNT))
+  wrong = UOp(Ops.MULTI, dtypes.float32, (UOp.new_buffer("CPU", 3, dtypes.float32),), s)
+  with Context(SPEC=1), pytest.raises(spec.SpecError):
+    spec.check_stage(stored(wrong + 1.0), "tensor")
