@@ -317,3 +317,16 @@ def test_counters_of_batches_may_be_left_over() -> None:
     load_state_dict(nn.BatchNorm(1), {"weight": Tensor([1.0])}, verbose=False)
   with pytest.raises(KeyError, match="not in the model batches_tracked"):
     load_state_dict(model, state | {"batches_tracked": Tensor(3)}, verbose=False)
+
+
+def test_objects_whose_dictionary_is_none_have_no_parts() -> None:
+  """A library that cffi has loaded is one: what it calls `__dict__` is a function."""
+
+  class Library:
+    __dict__ = property(lambda self: print)
+
+  class Model:
+    def __init__(self) -> None:
+      self.library, self.weight = Library(), Tensor([1.0])
+
+  assert list(get_state_dict(Model())) == ["weight"]
