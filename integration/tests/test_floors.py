@@ -80,7 +80,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("products",),
     ("weights",),
     ("model",),
-    ("generate",),
+    ("generate", "bench"),
     ("schema", "session"),
     ("chat", "server"),
     ("__init__", "__main__"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tiny_llm.bench import bench_model
 from tiny_llm.chat import Conversation, chat, figures, write_answer
 from tiny_llm.checkpoint import Checkpoint, open_checkpoint
 from tiny_llm.generate import Request
@@ -101,6 +102,29 @@ def run_perplexity(args: Arguments) -> int:
   found = {"perplexity": value, "error": value * error, "tokens": len(losses), "context": size}
   print(json.dumps(found) if args.json else f"perplexity {value:.4f} ± {value * error:.4f} ({len(losses)} tokens)")
   session.close()
+  return 0
+
+
+def run_bench(args: Arguments) -> int:
+  """How fast a model is, what memory would allow, and with `--against llama-cpp` how fast llama.cpp is. All are
+  measured by turns; a figure is the best slice."""
+  threads = args.threads if args.against else None
+  found = bench_model(
+    _path(args), prompt=args.prompt, slices=args.slices, exact=args.exact, threads=threads,
+    processor=args.processor,
+  )  # fmt: skip
+  if args.json:
+    print(json.dumps(found))
+    return 0
+  print(f"prefill {found['prefill']:.0f} tokens/s, decode {found['decode']:.1f} tokens/s")
+  print(
+    f"decode is {found['of_floor']:.2f} of {found['floor']:.0f} tokens/s, at which weights alone would be read at "
+    f"{found['gigabytes_per_second']:.1f} GB/s"
+  )
+  print(f"loaded after {found['load']:.2f} s, first token after {found['first_token']:.2f} s")
+  if args.against:
+    print(f"llama.cpp: prefill {found['llama_prefill']:.0f}, decode {found['llama_decode']:.1f} tokens/s")
+    print(f"this / llama.cpp: prefill {found['prefill_ratio']:.2f}, decode {found['decode_ratio']:.2f}")
   return 0
 
 
@@ -260,6 +284,13 @@ def parser() -> argparse.ArgumentParser:
   sub.add_argument("file", metavar="FILE", help="a text, UTF-8")
   sub.add_argument("--json", action="store_true")
   sub.set_defaults(context=512)
+  sub = command("bench", run_bench, "how fast a model is")
+  sub.add_argument("--prompt", type=int, default=128, metavar="N", help="tokens of the prompt (128)")
+  sub.add_argument("--slices", type=int, default=8, metavar="N", help="how often each is measured (8)")
+  sub.add_argument("--processor", action="store_true", help="processor time of all threads: for busy machines")
+  sub.add_argument("--against", choices=("llama-cpp",), help="measure it beside this (the extra `bench`)")
+  sub.add_argument("--threads", type=int, default=2, help="of llama.cpp (2); CPU_COUNT says how many are used here")
+  sub.add_argument("--json", action="store_true")
   sub = command("embed", run_embed, "the embedding of a text")
   sub.add_argument("--text", "-p", help="the text; standard input without it")
   sub = command("serve", run_serve, "serve a model over HTTP")

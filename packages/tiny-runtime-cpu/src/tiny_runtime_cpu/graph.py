@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from tiny_runtime import GraphCopy, GraphKernel
@@ -38,6 +38,8 @@ class Graph:
     self._copies = any(isinstance(call, GraphCopy) for call in calls)
     self._limit = self._workers = -1  # what the division was made for
     self._alone = False  # no number of threads would change it
+    self._threads = [1] * len(self._calls)
+    self._resized: set[int] = set()  # calls with another size than the one that was divided
     self._lay_out()
     for position, block in enumerate(memories):
       self.place(position, block)
@@ -88,7 +90,7 @@ class Graph:
     before, self._calls[index] = self._calls[index], kernel
     self._set_integers(index, kernel.integers)
     if not isinstance(before, GraphKernel) or before.global_size != kernel.global_size:
-      self._limit, self._alone = -1, False
+      self._resized.add(index)
 
   def run_timed(self, pool: Pool) -> None:
     """Run all calls, and note when."""
@@ -112,25 +114,29 @@ class Graph:
 
   def run(self, pool: Pool) -> None:
     """Run all calls. Threads are those of the pool."""
-    if not self._alone:
+    if self._resized or not self._alone:
       limit = thread_count()
       if limit != self._limit or pool.workers < self._workers:
-        self._divide(pool, limit)
+        self._divide(pool, limit, range(len(self._calls)))
+      elif self._resized:
+        self._divide(pool, limit, self._resized)
       if self._workers:
         pool.affinity.settle()
     self._function(self._header_address)
 
-  def _divide(self, pool: Pool, limit: int) -> None:
-    """Decide how many threads each call gets."""
-    most = 1
-    for n, call in enumerate(self._calls):
-      extent, parts, threads = self._division(call, limit)
+  def _divide(self, pool: Pool, limit: int, calls: Iterable[int]) -> None:
+    """Decide how many threads each of some calls gets."""
+    for n in calls:
+      extent, parts, threads = self._division(self._calls[n], limit)
       if threads > 1:
         threads = pool.ensure(threads)
       self._rows[6 * n + 3 : 6 * n + 6] = [extent, parts, threads]
-      most = max(most, threads)
+      self._threads[n] = threads
+    self._resized.clear()
+    most = max(self._threads, default=1)
+    if self._limit != limit:
+      self._alone = all(threads_for(_nanoseconds(call), NS_PER_HOT_THREAD) == 1 for call in self._calls)
     self._limit, self._workers = limit, most - 1
-    self._alone = all(threads_for(_nanoseconds(call), NS_PER_HOT_THREAD) == 1 for call in self._calls)
     self._header[0] = pool.address if most > 1 else 0
     self._header[6] = HOT * self._native.spin
 

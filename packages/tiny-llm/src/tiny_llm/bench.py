@@ -1,0 +1,96 @@
+"""How fast a model reads a prompt and makes tokens, what memory would allow, and how fast llama.cpp is at the same.
+
+All are measured by turns, in slices, because what else a machine does hits them alike; a figure is the best slice.
+Times are of the processor, over all threads, where `processor` is true: on a busy machine the clock says little.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiny_llm.checkpoint import open_checkpoint
+from tiny_llm.model import Chunk, load_model
+from tiny_tensor import Tensor, TinyJit
+
+__all__ = ["bench_model"]
+
+STREAM = 1 << 25
+"""float32 of the array whose maximum shows what memory delivers: more than caches keep."""
+STEPS = 16
+"""Tokens of a slice."""
+
+Slice = Callable[[], object]
+
+
+def bench_model(
+  path: Path, *, prompt: int = 128, slices: int = 8, exact: bool = False, threads: int | None = None,
+  processor: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+  """Figures of a model file: tokens per second of `prefill` and `decode`, the `floor` of decode (tokens per second at
+  which the weights alone would be read), and shares. With `threads` llama.cpp is measured beside it, with so many
+  (needs llama-cpp-python, ImportError without it), and there are ratios: above 1 this is faster."""
+  clock = time.process_time if processor else time.perf_counter
+  checkpoint = open_checkpoint(path)
+  start = clock()
+  model = load_model(checkpoint, context=2 * prompt + STEPS * 2, exact=exact)
+  loaded = clock() - start
+  tokens = random.Random(0).choices(range(model.config.vocabulary), k=max(prompt, STEPS))
+  model.step([Chunk(0, 0, tokens[:1])])
+  first = clock() - start
+  stream = Tensor.ones(STREAM).contiguous().realize()
+  read_stream = TinyJit(lambda x: x.max().realize())
+  slices_of: dict[str, Slice] = {
+    "prefill": lambda: model.step([Chunk(0, 0, tokens[:prompt])]),
+    "decode": lambda: [model.step([Chunk(0, prompt + n, [tokens[n]])]) for n in range(STEPS)],
+    "stream": lambda: read_stream(stream),
+  }
+  if threads is not None:
+    slices_of |= _llama(path, tokens, prompt, threads)
+  best = dict.fromkeys(slices_of, float("inf"))
+  for turn in range(slices + 3):
+    for name, run in slices_of.items():
+      start = clock()
+      run()
+      if turn >= 3:  # kernels are compiled, graphs are captured
+        best[name] = min(best[name], clock() - start)
+  looked_up = {"token_embd.weight"} if "output.weight" in checkpoint.tensors else set()
+  read = sum(int(blocks.data.nbytes()) for name, blocks in checkpoint.tensors.items() if name not in looked_up)
+  floor = STREAM * 4 / best["stream"] / read
+  decode = STEPS / best["decode"]
+  found = {
+    "load": loaded, "first_token": first, "prefill": prompt / best["prefill"], "decode": decode, "floor": floor,
+    "of_floor": decode / floor, "gigabytes_per_second": STREAM * 4 / best["stream"] / 1e9,
+  }  # fmt: skip
+  if threads is not None:
+    for name, count in (("prefill", prompt), ("decode", STEPS)):
+      found[f"llama_{name}"] = count / best[f"llama_{name}"]
+      found[f"{name}_ratio"] = best[f"llama_{name}"] / best[name]
+  return found
+
+
+def _llama(path: Path, tokens: list[int], prompt: int, threads: int) -> dict[str, Slice]:
+  """The same by llama.cpp."""
+  from llama_cpp import Llama
+
+  model = Llama(
+    str(path), n_ctx=2 * prompt + STEPS * 2, n_threads=threads, n_threads_batch=threads, n_batch=prompt,
+    verbose=False,
+  )  # fmt: skip
+
+  def prefill() -> None:
+    model.reset()
+    model.eval(tokens[:prompt])
+    np.asarray(model.scores[model.n_tokens - 1])
+
+  def decode() -> None:
+    model.n_tokens = prompt
+    for n in range(STEPS):
+      model.eval(tokens[n : n + 1])
+
+  return {"llama_prefill": prefill, "llama_decode": decode}
