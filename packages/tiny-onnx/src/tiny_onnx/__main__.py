@@ -63,7 +63,8 @@ def describe(model: Model, proto: onnx.ModelProto, path: Path) -> None:
   """Inputs, outputs, operators, weights."""
   opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in model.opsets.items())
   weights = sum(map(size_of, model.graph.constants.values()))
-  print(f"{path.name}: {proto.producer_name or 'unknown producer'} {proto.producer_version}, opsets {opsets}")
+  producer = f"{proto.producer_name} {proto.producer_version}".strip() or "unknown producer"
+  print(f"{path.name}: {producer}, opsets {opsets}")
   for title, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
     print(f"{title}:")
     for port in ports.values():

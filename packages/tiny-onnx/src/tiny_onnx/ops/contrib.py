@@ -10,7 +10,7 @@ import numpy as np
 from tiny_onnx.errors import ModelError
 from tiny_onnx.ops.elementwise import gelu as gelu_of_onnx
 from tiny_onnx.ops.neural import convolved
-from tiny_onnx.ops.quantised import centred, dequantize_linear, quantised, quantize_linear
+from tiny_onnx.ops.quantised import by_range, centred, dequantize_linear, quantised, quantize_linear
 from tiny_onnx.ops.recurrent import activation
 from tiny_onnx.registry import Call, op
 from tiny_onnx.values import Value, elem_of, host_of, ints_of, shape_of, tensor_of
@@ -410,10 +410,8 @@ def dequantize(call: Call, x: Value, scale: Value, zero: Value = None) -> Tensor
 def dynamic_quantize_matmul(
   call: Call, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
-  low, high = a.min().minimum(0), a.max().maximum(0)
-  scale = (high - low) / 255
-  zero = (0 - low / scale).clamp(0, 255).round()
-  codes = ((a / scale).round() + zero).clamp(0, 255).cast(dtypes.int32) - zero.cast(dtypes.int32)
+  found, scale, zero = by_range(a)
+  codes = found.cast(dtypes.int32) - zero.cast(dtypes.int32)
   made = codes.matmul(centred(b, b_zero)).cast(dtypes.float32) * (scale * b_scale)
   return made if bias is None else made + bias
 

@@ -86,13 +86,18 @@ def dequantize_linear(call: Call, x: Value, scale: Value, zero: Value = None) ->
   )
 
 
-@op("DynamicQuantizeLinear", 11)
-def dynamic_quantize_linear(call: Call, x: Tensor) -> tuple[Value, Tensor, Tensor]:
+def by_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+  """(codes, scale, zero point) of uint8 for the range of the numbers, all as floats."""
   low, high = x.min().minimum(0), x.max().maximum(0)
   scale = (high - low) / 255
   zero = (0 - low / scale).clamp(0, 255).round()
-  made = ((x / scale).round() + zero).clamp(0, 255)
-  return made.cast(dtypes.uint8), scale, zero.cast(dtypes.uint8)
+  return ((x / scale).round() + zero).clamp(0, 255), scale, zero
+
+
+@op("DynamicQuantizeLinear", 11)
+def dynamic_quantize_linear(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+  codes, scale, zero = by_range(x)
+  return codes.cast(dtypes.uint8), scale, zero.cast(dtypes.uint8)
 
 
 def centred(x: Tensor, zero: Tensor | None, rows: bool = False) -> Tensor:
