@@ -64,6 +64,10 @@ def _layer(origin: Origin) -> str:
   return f"{name}, {origin.phase}" if origin.phase else name
 
 
+def _place(origin: Origin) -> str:
+  return f"{_layer(origin)}, {_line(origin)}" if origin.module else _layer(origin)
+
+
 def _line(origin: Origin) -> str:
   return f"{origin.file.rpartition('/')[2]}:{origin.line}"
 
@@ -75,7 +79,7 @@ def _sums(launches: Iterable[tuple[str, RunRecord, list[Origin]]]) -> dict[str, 
     total.calls, total.busy = total.calls + 1, total.busy + record.busy
     total.ops, total.nbytes = total.ops + record.ops, total.nbytes + record.nbytes
     if len(total.places) < PLACES:
-      total.places |= {f"{_layer(origin)}, {_line(origin)}": None for origin in origins}
+      total.places |= dict.fromkeys(_place(origin) for origin in origins)
   return found
 
 
