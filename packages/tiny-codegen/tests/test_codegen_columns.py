@@ -39,3 +39,13 @@ def test_a_row_times_a_matrix(run_kernel: Any, rows: int, columns: int, blocks: 
   opts = compile_kernel(case.kernel, WIDE).src[1].arg.opts
   assert (Opt(OptOps.BLOCK, 1, 8) in opts) == blocks
   check(case, run_kernel(case.kernel, case.arrays))
+
+
+def test_a_single_sum_of_products(run_kernel: Any) -> None:
+  """There are no columns: a STORE without loops around it."""
+  k = UOp.range(128, 0, AxisType.REDUCE)
+  x = param(1, 128).index(k).load()
+  sink = UOp.sink(param(0, 1).index(0).store((x * x).reduce(Ops.ADD, k)), arg=KernelInfo("squares"))
+  values = data(128)
+  case = Case(sink, (garbage(1), values), (values * values).sum(keepdims=True), 1e-4)
+  check(case, run_kernel(case.kernel, case.arrays))
