@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -37,6 +38,16 @@ def test_inputs_by_name_and_in_order(tmp_path: Path) -> None:
     tiny_onnx.load(path.read_bytes())(x, b=b),
   ):
     assert found["y"].tolist() == [[2, 0, 4]] and found["s"].item() == 6
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn", "int4"])
+def test_numbers_of_ml_dtypes_keep_their_shape(kind: str) -> None:
+  name = {"float8_e4m3fn": "float8e4m3fn"}.get(kind, kind)
+  for shape, sizes in (((), ""), ((2, 1), "[2, 1]")):
+    model = tiny_onnx.load(parsed(f"g ({name}{sizes} x) => ({name}{sizes} y) {{ y = Identity(x) }}"), check=False)
+    x = np.ones(shape, getattr(ml_dtypes, kind))
+    found = model.numpy(x=x)["y"]
+    assert found.shape == shape and found.dtype == x.dtype and (found == x).all()
 
 
 def test_what_is_wrong_with_a_call_is_named() -> None:

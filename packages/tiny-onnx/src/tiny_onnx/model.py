@@ -228,8 +228,6 @@ class Model:
       wrong = len(shape) != len(port.shape) or any(
         isinstance(p, int) and isinstance(s, int) and p != s for p, s in zip(port.shape, shape)
       )
-      if shape == (1,) and port.shape == () and isinstance(value, (Tensor, Narrow)):
-        return value.reshape(()) if isinstance(value, Tensor) else Narrow(value.codes.reshape(()), value.elem)
       if wrong:
         raise ModelError(f"input {port}: got shape {tuple(shape)}")
     return value

@@ -147,11 +147,11 @@ def to_device(array: np.ndarray[Any, Any]) -> Tensor | Narrow:
   if elem == T.STRING:
     raise ModelError("strings are not on the device: an operator that computes with numbers was given some")
   if elem in NARROW_FLOATS:
-    return Narrow(Tensor(np.ascontiguousarray(array).view(np.uint8)), elem)
+    return Narrow(Tensor(np.ascontiguousarray(array).view(np.uint8).reshape(array.shape)), elem)
   if elem in NARROW_INTS:
     return Narrow(Tensor(array.astype(NARROW_INTS[elem][2].name)), elem)
   if elem == T.BFLOAT16:
-    return Tensor(np.ascontiguousarray(array).view(np.uint16)).bitcast(dtypes.bfloat16)
+    return Tensor(np.ascontiguousarray(array).view(np.uint16).reshape(array.shape)).bitcast(dtypes.bfloat16)
   return Tensor(np.ascontiguousarray(array).reshape(array.shape))
 
 
