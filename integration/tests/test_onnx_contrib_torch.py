@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import helper
 
 import tiny_onnx
 from tiny_tensor import Context
 
+onnxruntime: Any = pytest.importorskip("onnxruntime")  # only in the environment `oracle`
 RNG = np.random.default_rng(0)
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
-import torch
-from onnx_models import Encoder, Tagger, UNet, exported, mobilenet_v2, randomised, resnet18
 
 import tiny_onnx
+
+onnxruntime: Any = pytest.importorskip("onnxruntime")  # only in the environment `oracle`
+torch: Any = pytest.importorskip("torch")
+
+from onnx_models import Encoder, Tagger, UNet, exported, mobilenet_v2, randomised, resnet18  # noqa: E402
 
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
   "resnet18": (lambda: resnet18(8), lambda b: torch.randn(b, 3, 32, 32)),
