@@ -12,6 +12,11 @@ PACKAGES = Path(__file__).parents[2] / "packages"
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "Event", "Queue", "SimpleQueue"}
 ELSEWHERE = {
   "tiny-uop/src/tiny_uop/locks.py": "what it is made of",
+  "tiny-llm/src/tiny_llm/server/app.py": "coroutines wait for each other: asyncio's queues, of one thread",
+  "tiny-llm/src/tiny_llm/server/worker.py": "the thread that computes waits for those that ask",
+  "tiny-llm/src/tiny_llm/session.py": "the thread of a progress line waits for the end of loading",
+  "tiny-llm/src/tiny_llm/template.py": "a timer and what it is to end, for one template",
+  "tiny-viz/src/tiny_viz/answers.py": "its Event is an entry of a timeline",
   "tiny-tensor/src/tiny_tensor/nn/loader.py": "a loader's thread and its loop wait for each other",
 }
 

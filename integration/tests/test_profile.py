@@ -8,7 +8,9 @@ import subprocess
 import sys
 import weakref
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -225,6 +227,36 @@ def test_variables_that_the_program_deletes_are_gone() -> None:
     del model
     gc.collect()
     assert gone() is None
+
+
+def test_what_cannot_be_looked_through_has_no_name_and_stops_nobody() -> None:
+  class Closed(Mapping[str, object]):
+    def __getitem__(self, key: str) -> object:
+      raise RuntimeError(key)
+
+    def __iter__(self) -> Iterator[str]:
+      raise RuntimeError("closed")
+
+    def __len__(self) -> int:
+      return 1
+
+  class Growing(dict[str, object]):
+    """As if another thread added to it."""
+
+    def items(self) -> Any:
+      for name in (*self, "more"):
+        self[f"{name}, seen {len(self)} times"] = Model()
+        yield name, self.get(name)
+
+  class Holder:
+    def __init__(self, held: object) -> None:
+      self.held = held
+
+    def compute(self) -> list[float]:
+      return ((Tensor([1.0, 2.0]) * 3).realize() + 1).tolist()  # type: ignore[no-any-return]
+
+  with Context(DEVICE="CPU"), tiny_runtime.profile():
+    assert Holder(Closed()).compute() == Holder(Growing(a=1)).compute() == [4.0, 7.0]
 
 
 PROGRAM = """

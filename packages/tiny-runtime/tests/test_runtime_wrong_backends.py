@@ -186,5 +186,7 @@ def test_one_that_defers_all_work_is_right(kit: Kit) -> None:
   """So it is what the classes derived from it forget that is found."""
   for right, least in zip(RIGHT, (30, 10)):
     cases = kit(right)
-    assert {name: case["reason"] for name, case in cases.items() if case["outcome"] != "passed"} == {}
+    not_passed = {name: case["reason"] for name, case in cases.items() if case["outcome"] != "passed"}
+    not_claimed = {"test_times_of_calls": "graph_times is not claimed"}
+    assert not_passed.items() <= not_claimed.items()
     assert len(cases) >= least

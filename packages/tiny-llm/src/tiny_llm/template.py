@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tiny_uop.locks import shared_lock
+
 MEGABYTES = 512  # of address space for a template
 LONGEST = 8 << 20  # characters that a template may write
 SECONDS = 10.0  # that it may take; a second is a thousand times what one needs, and the machine may be busy
@@ -35,7 +37,7 @@ class ChatTemplate:
     if not isinstance(source, str):
       raise ChatTemplateError(f"the chat template is {type(source).__name__}: expected text")
     self.source, self.special, self.seconds = source, dict(special or {}), seconds
-    self._lock = threading.Lock()
+    self._lock = shared_lock()
     self._start()
 
   @classmethod

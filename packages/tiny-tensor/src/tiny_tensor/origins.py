@@ -166,7 +166,15 @@ def variables(frame: FrameType) -> Iterator[Mapping[str, Any]]:
 
 
 def path_of(value: object, frame: FrameType) -> str:
-  """The name of an object by way of the outermost one that it belongs to, whose method one of the frames runs."""
+  """The name of an object by way of the outermost one that it belongs to, whose method one of the frames runs; empty
+  where an object on the way cannot be looked through: a program is not to fail for want of a name."""
+  try:
+    return _path_of(value, frame)
+  except Exception:
+    return ""
+
+
+def _path_of(value: object, frame: FrameType) -> str:
   known = _paths.get(id(value))
   if known is not None and known[0]() is value:
     return known[1]

@@ -56,12 +56,12 @@ def refilled(tree: Any, values: Iterable[Any]) -> Any:
 
 
 def children_of(obj: object) -> Iterator[tuple[str, object]]:
-  """The named parts of a container or of any object with attributes."""
+  """The named parts of a container or of any object with attributes, as they are now: they may change meanwhile."""
   if isinstance(obj, Mapping):
-    yield from ((str(name), value) for name, value in obj.items())
+    yield from ((str(name), value) for name, value in tuple(obj.items()))
   elif isinstance(obj, tuple) and hasattr(obj, "_asdict"):
     yield from obj._asdict().items()
   elif isinstance(obj, (list, tuple)):
     yield from ((str(i), value) for i, value in enumerate(obj))
   elif not isinstance(obj, type) and isinstance(held := getattr(obj, "__dict__", None), dict):  # cffi's is a function
-    yield from held.items()
+    yield from tuple(held.items())

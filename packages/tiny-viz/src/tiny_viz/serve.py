@@ -10,12 +10,12 @@ import gzip
 import hmac
 import json
 import secrets
-import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tiny_uop.locks import shared_lock
 from tiny_viz.answers import Answers, Missing
 from tiny_viz.errors import TraceError
 from tiny_viz.page import page
@@ -31,7 +31,7 @@ class Server(ThreadingHTTPServer):
 
   def __init__(self, answers: Answers, port: int = 0, token: str = "") -> None:
     super().__init__(("127.0.0.1", port), Handler)
-    self.answers, self.token, self.lock = answers, token or secrets.token_urlsafe(24), threading.Lock()
+    self.answers, self.token, self.lock = answers, token or secrets.token_urlsafe(24), shared_lock()
     self.page = page().encode()
 
   @property

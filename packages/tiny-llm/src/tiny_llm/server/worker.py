@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from tiny_llm.generate import Engine, Generation, Piece, Request
+from tiny_uop.locks import shared_lock
 
 __all__ = ["Busy", "Job", "Worker"]
 
@@ -39,7 +40,7 @@ class Worker:
     self._inbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
     self._jobs: list[Job] = []
     self._pending = 0
-    self._lock = threading.Lock()
+    self._lock = shared_lock()
     self._thread = threading.Thread(target=self._work, name="tiny-llm", daemon=True)
     self._thread.start()
 
