@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor, TinyJit, nn
+from tiny_tensor.realize import graph_plan
 from tiny_uop import Ops, UOp
 
 ONE = "REF"
@@ -262,3 +263,22 @@ def test_gradients_outside_of_a_jit() -> None:
   for n in range(5):
     backward(Tensor(np.full((3, 2), n, np.float32)).shard(TWO, 1).realize())
     assert w.grad is not None and w.grad.tolist() == [[float(n)] * 2] * 3
+
+
+def test_equal_steps_write_in_one_order() -> None:
+  """Whatever the addresses of nodes: ranks that run one program make one graph, and the schedule cache knows it."""
+  orders: set[tuple[int, ...]] = set()
+  kept: list[list[Tensor]] = []
+  for _ in range(4):
+    tensors = [Tensor.full((4,), float(n)).shard(TWO, 0).contiguous().realize() for n in range(8)]
+    kept.append([Tensor([1.0]) + n for n in range(7 * len(kept))])  # so that addresses differ
+    memory = [{u for u in t.uop.toposort if u.op is Ops.BUFFER} for t in tensors]
+    for n, t in enumerate(tensors):
+      t.assign(t * 2 + n)
+    total = tensors[0]
+    for t in tensors[1:]:
+      total = total + t
+    touched = [{u for u in effect.toposort if u.op is Ops.BUFFER} for effect in graph_plan([total]).effects]
+    writes = [[n for n, own in enumerate(memory) if own & buffers] for buffers in touched]
+    orders.add(tuple([found[0] for found in writes if len(found) == 1]))
+  assert len(orders) == 1 and len(orders.pop()) == 8

@@ -194,8 +194,9 @@ def evaluate(node: Node, inputs: list[Value], run: Run, scope: Scope) -> list[Va
 
 
 def check_size(value: Tensor, limits: Limits) -> None:
-  """Raises ModelError for a tensor that is larger than the limit."""
-  largest = math.prod(int(s.vmax) if isinstance(s, UOp) else s for s in shape_of(value)) * value.dtype.itemsize
+  """Raises ModelError for a tensor that is larger than the limit, also along axes beside one of size 0."""
+  sizes = [int(s.vmax) if isinstance(s, UOp) else s for s in shape_of(value)]
+  largest = math.prod(max(s, 1) for s in sizes) * value.dtype.itemsize
   if largest > limits.tensor_bytes:
     raise ModelError(
       f"a tensor of shape {tuple(value.shape)} has more than {limits.tensor_bytes} bytes (Limits.tensor_bytes)"

@@ -150,7 +150,7 @@ class Plan:
     while True:
       *nodes, _ = value_nodes(UOp.sink(*outputs))
       tracing.check_known(nodes)
-      self.assignments = {u for u in nodes if u.op is AFTER}
+      self.assignments = dict.fromkeys(u for u in nodes if u.op is AFTER).keys()
       if not (late := stale_readers(self.assignments, outputs.keys())):
         break
       outputs.update(dict.fromkeys(late))
@@ -167,7 +167,7 @@ class Plan:
     spread = [u for u in (*contiguous, *self.assignments) if type(u.device) is tuple and 0 not in u.shape]
     effects = dict.fromkeys(self.rebuilt.get(root, root).base for root in (*self.roots, *spread))
     self.effects = {effect: None for effect in effects if effect not in self.fills}
-    for root in roots.keys() - self.roots.keys():
+    for root in [root for root in roots if root not in self.roots]:
       self.finished[root] = self.finished[self.contiguous[root]].reshape(root.shape)
 
   def rebuild(self, nodes: Sequence[UOp], kept: set[UOp]) -> dict[UOp, UOp]:
@@ -258,7 +258,7 @@ def without_empty(u: UOp) -> UOp:
   return u
 
 
-def stale_readers(assignments: set[UOp], outputs: Collection[UOp]) -> list[UOp]:
+def stale_readers(assignments: Collection[UOp], outputs: Collection[UOp]) -> list[UOp]:
   """Graphs of live tensors that read contents which `assignments` overwrite, and are not computed yet."""
   overwritten = {a.src[0].base for a in assignments}
   if not overwritten:
