@@ -83,6 +83,12 @@ def test_closing_the_pool_between_replays() -> None:
       assert set(values(graph.replay([x])[0])) == {4.0}
 
 
+def pool_of(device: object) -> int:
+  """Where the native state of the device's pool is."""
+  assert isinstance(device, CPUDevice)
+  return device.pool.address
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_forked_child_goes_on_with_graphs() -> None:
   graph, x = captured(LARGE)
@@ -95,6 +101,8 @@ def test_a_forked_child_goes_on_with_graphs() -> None:
         mine, y = captured(LARGE)
         both = ((graph, x), (mine, y), (graph, y))
         right = all(set(values(g.replay([given])[0])) == {4.0} for g, given in both for _ in range(3))
+        # not the pool that the parent has, whose threads are not here
+        right = right and {native(g)._header[0] for g, _ in both} == {pool_of(Device.opened("CPU").device)}
       finally:
         os._exit(0 if right else 1)
     _, status = os.waitpid(child, 0)

@@ -116,7 +116,9 @@ class Graph:
     """Run all calls. Threads are those of the pool."""
     if self._resized or not self._alone:
       limit = thread_count()
-      if limit != self._limit or pool.workers < self._workers:
+      # a forked child's pool has another state than the parent's, whose threads are not there
+      other = self._workers > 0 and self._header[0] != pool.address
+      if limit != self._limit or pool.workers < self._workers or other:
         self._divide(pool, limit, range(len(self._calls)))
       elif self._resized:
         self._divide(pool, limit, self._resized)
