@@ -78,4 +78,4 @@ def _number(variable: EnvironmentVariable) -> int:
   try:
     return int(text.partition("(")[0].partition(",")[0])  # Slurm writes "2(x3)" for three machines with 2 each
   except ValueError:
-    raise ValueError(f"{variable.name}={text!r} is no number: unset it, or start with mpiexec or torchrun") from None
+    raise ValueError(f"{variable.name}={text!r} is no number: unset it, or start with mpiexec or srun") from None

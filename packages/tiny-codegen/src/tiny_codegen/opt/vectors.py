@@ -1,15 +1,14 @@
 """Hand-written choice of optimisations, for a processor with vectors and threads.
 
-A sum of products of two operands is tiled as `choose.py` finds best, a transpose as `transpose.py` does. Other
-kernels get
+A sum of products of two operands is tiled as `choose.py` finds best, a transpose as `transpose.py` does, a row
+times a matrix reads some rows of it at a time. Other kernels get
 
 1. short loops that pick one of several values written out;
 2. vectors: the loops whose lanes save most instructions (`vector_cost.py`), one for each part of the kernel;
 3. rows of overlapping windows, as those of depthwise convolutions and pools: written out, what they share is read once;
-4. a row times a matrix in memory's order: some rows of the matrix at a time, piece after piece;
-5. else a register tile: in a reduction, output loops over which an operand is reused are written out, as far as
+4. else a register tile: in a reduction, output loops over which an operand is reused are written out, as far as
    accumulators fit into registers;
-6. and small reduce loops unrolled.
+5. and small reduce loops unrolled.
 
 Then threads share the outermost output loop that is long enough, if there is enough work.
 """
@@ -92,9 +91,9 @@ class Chooser(TilingChooser):
     only a few elements of it are read."""
     ends, lanes = self.root.src, self.target.lanes(dtypes.float32) * 4
     reduces = [u for u in self.root.toposort if u.op is Ops.REDUCE]
-    if len(ends) != 1 or len(ends[0].src) != 2 or len(reduces) != 1 or len(reduces[0].src) != 2:
+    if len(ends) != 1 or ends[0].op is not Ops.END or len(reduces) != 1:
       return False
-    if ends[0].op is not Ops.END:  # a STORE of one element
+    if len(ends[0].src) != 2 or len(reduces[0].src) != 2:
       return False
     (product, row), column = reduces[0].src, ends[0].src[1]
     size, terms = extent(column) or 0, extent(row) or 0

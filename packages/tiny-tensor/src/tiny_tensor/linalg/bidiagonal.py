@@ -78,11 +78,8 @@ class Bidiagonal(Orthogonal):
   def start(self, b: UOp, last: UOp, small: UOp) -> UOp:
     """The number of the first row that hangs together with row `last`: before it stands next to nothing."""
     i, lane = self.terms(self.strips), self.all_lanes(self.width)
-    column = i * self.width + lane
-    around = size(self.number_of(b, DIAGONAL, column)) + size(self.number_of(b, DIAGONAL, column + 1))
-    beside, number = size(self.number_of(b, BESIDE, column)), column.cast(dtypes.int32)
-    here = (number < last) & ~(small * around + small * small < beside)
-    return here.where(number + 1, 0).reduce(Ops.MAX, i, lane)
+    number, tied = self.coupled(b, DIAGONAL, BESIDE, small, i, lane)
+    return ((number < last) & ~tied).where(number + 1, 0).reduce(Ops.MAX, i, lane)
 
   def sweep(self, b: UOp, first: UOp, last: UOp, kept: UOp) -> None:
     """An implicit QR step from row `first` to row `last`."""

@@ -40,6 +40,14 @@ class Orthogonal(Sequence):
     """One of the numbers."""
     return self.load(self.numbers, b, row, place)
 
+  def coupled(self, b: UOp, diagonal: int, beside: int, small: UOp, *loops: UOp) -> tuple[UOp, UOp]:
+    """(its int32 number, whether it is) of each row that more than next to nothing ties to the one behind it: numbers
+    `beside` a `diagonal`. The loops are over strips and lanes."""
+    column = loops[0] * self.width + loops[1]
+    around = size(self.number_of(b, diagonal, column)) + size(self.number_of(b, diagonal, column + 1))
+    tied = small * around + small * small < size(self.number_of(b, beside, column))
+    return column.cast(dtypes.int32), tied
+
   def reflector(self, b: UOp, array: int, row: UOp, head: UOp, value: int, factor: int, at: UOp) -> UOp:
     """tau of the reflection 1 - tau v vᵀ that leaves of a row, from column `head` on, only that element: which goes to
     the numbers of row `value`, as tau to those of row `factor`. The row becomes v, with 0 before the head."""

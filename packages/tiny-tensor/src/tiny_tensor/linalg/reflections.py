@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
+from tiny_tensor.linalg.orthogonal import size
 from tiny_tensor.linalg.solving import LOWER, UPPER, equations, solved
 from tiny_tensor.linalg.triangles import TILE, Triangles, cut, padded, up, width_of
 from tiny_tensor.sequence import Array, called
@@ -65,9 +66,6 @@ class Reflections(Triangles):
     def rest(i: UOp, lane: UOp) -> UOp:
       value = self.element(b, panel + i, column, lane)
       return ((panel + i) * width + lane > column).where(value, self.zero)
-
-    def size(value: UOp) -> UOp:
-      return (value < self.zero).where(value * -1, value)
 
     i, lane = self.terms(self.strips - panel), self.all_lanes(width)
     head = self.keep(self.element(b, panel, column, k))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from tiny_tensor.linalg.orthogonal import KEPT, STEPS, Orthogonal, size
+from tiny_tensor.linalg.orthogonal import KEPT, STEPS, Orthogonal
 from tiny_tensor.linalg.triangles import TILE, cut, padded, up, width_of
 from tiny_tensor.sequence import Array, called
 from tiny_uop import AxisType, Ops, UOp, dtypes
@@ -72,11 +72,8 @@ class Tridiagonal(Orthogonal):
   def end(self, b: UOp, first: UOp, small: UOp) -> UOp:
     """The number of the last row that hangs together with row `first`: behind it stands next to nothing."""
     i, lane = self.terms(self.strips), self.all_lanes(self.width)
-    column = i * self.width + lane
-    around = size(self.number_of(b, DIAGONAL, column)) + size(self.number_of(b, DIAGONAL, column + 1))
-    beside, number = size(self.number_of(b, BESIDE, column)), column.cast(dtypes.int32)
-    here = ~(number < first) & ~(small * around + small * small < beside)
-    return here.where(number * -1, 1 - self.size).reduce(Ops.MAX, i, lane) * -1
+    number, tied = self.coupled(b, DIAGONAL, BESIDE, small, i, lane)
+    return (~(number < first) & ~tied).where(number * -1, 1 - self.size).reduce(Ops.MAX, i, lane) * -1
 
   def sweep(self, b: UOp, first: UOp, last: UOp, kept: UOp) -> None:
     """An implicit QL step from row `last` to row `first`, with Wilkinson's shift."""
