@@ -236,9 +236,28 @@ def test_a_graph_that_cannot_be_changed_is_built_anew(device: CUDADevice, backen
   backend.model.refuses_changes = True
   device.run_graph(graph, [(2, other)], [(0, replace(doubled, integers=(3,)))], wait=True)
   assert (contents(device, two) == 3 * source).all() and (contents(device, other) == 3 * source).all()
-  assert backend.model.calls.count("cuGraphInstantiateWithFlags") == 2
-  device.run_graph(graph, [], [], wait=True)
-  assert (contents(device, other) == 3 * source).all()
+  assert backend.model.calls.count("cuGraphInstantiateWithFlags") == 2 + 1, "one of them with clocks"
+  device.run_graph(graph, [], [(0, replace(doubled, integers=(4,)))], wait=True)
+  assert (contents(device, other) == 4 * source).all()
+  assert backend.model.calls.count("cuGraphInstantiateWithFlags") == 3 + 2
+
+
+def test_graphs_tell_the_times_of_calls_to_who_waits(device: CUDADevice, backend: ModelBackend) -> None:
+  binary, source = scaled(), np.arange(N, dtype=np.float32)
+  program, (grid, block, _) = device.load(binary), sizes(binary)
+  one, two = filled(device, source), device.alloc(4 * N)
+  doubled = GraphKernel(program, ((1, 0), (0, 0)), (2,), grid, block)
+  nothing = replace(doubled, global_size=(0, 1, 1))
+  graph = device.make_graph([doubled, nothing, GraphCopy((0, 0), (1, 0), 4 * N)], [one, two])
+  device.run_graph(graph, [], [], wait=False)
+  assert "cuGraphAddEventRecordNode" not in backend.model.calls, "who does not ask does not pay"
+  for factor in (2, 3):
+    seconds = device.run_graph(graph, [], [(0, replace(doubled, integers=(factor,)))], wait=True)
+    times = device.graph_times(graph)
+    assert len(times) == 3 and times == sorted(times) and times[0][0] == 0 and seconds is not None
+    assert all(begin < end for begin, end in times) and times[-1][1] <= seconds + 1e-6
+  assert (contents(device, one) == 12 * source).all() and backend.model.misuse == []
+  assert backend.model.calls.count("cuGraphAddEventRecordNode") == 4
 
 
 def test_launches_that_are_too_large_say_how_large(device: CUDADevice) -> None:

@@ -159,12 +159,17 @@ def test_launches_keep_their_order_and_count_seconds(device: QueueDevice) -> Non
 
 
 def test_a_ring_that_is_shorter_than_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+  """And more kernels than have clocks."""
   monkeypatch.setattr(queue, "PACKETS", 64)
+  monkeypatch.setattr(queue, "CLOCKS", 16)
   backend, binary = ModelBackend(), scaled()
   device = backend.open(0)
   program, one = device.load(binary), filled(device, np.ones(N, np.float32))
   graph = device.make_graph([GraphKernel(program, ((0, 0), (0, 0)), (1,), *sizes(binary)[:2])] * 200, [one])
-  assert device.run_graph(graph, (), (), True) is not None
+  seconds = device.run_graph(graph, (), (), True)
+  times = device.graph_times(graph)
+  assert len(times) == 200 and times == sorted(times) and seconds is not None and 0 < times[-1][1] <= seconds + 1e-9
+  assert all(begin < end for begin, end in times)
   assert (contents(device, one) == 1).all() and backend.model.processor.launched.count("scaled") > 60
   device.close()
   assert backend.model.misuse == [] and backend.model.left() == []

@@ -364,8 +364,11 @@ class Model:
     self.new(place, Event())
 
   def do_cuEventRecord(self, event: int, stream: int) -> None:
-    queue = self.thing(stream, Stream)
-    mark = self.thing(event, Event).mark = Mark(queue)
+    self._record(self.thing(event, Event), self.thing(stream, Stream))
+
+  @staticmethod
+  def _record(event: Event, queue: Stream) -> None:
+    mark = event.mark = Mark(queue)
 
     def reached() -> None:
       mark.at = time.perf_counter()
@@ -464,6 +467,9 @@ class Model:
   ) -> None:
     self._node(place, graph, before, count, copy_of(node))
 
+  def do_cuGraphAddEventRecordNode(self, place: int, graph: int, before: int | None, count: int, event: int) -> None:
+    self._node(place, graph, before, count, Call(None, event=self.thing(event, Event)))
+
   def do_cuGraphInstantiateWithFlags(self, place: int, graph: int, flags: int) -> None:
     template = self.thing(graph, CallGraph)
     nodes = {node: Call(**vars(call)) for node, call in template.nodes.items()}
@@ -500,6 +506,11 @@ class Model:
     calls = [Call(**vars(call)) for call in self.thing(graph, CallGraph).nodes.values()]
     queue = self.thing(stream, Stream)
     for call in calls:
+      if call.event is not None:
+        if call.event not in self.handles.values():
+          raise Misuse("a graph records an event that was destroyed")
+        self._record(call.event, queue)
+        continue
       self.enqueue(queue, lambda call=call: self.execute(call, queue.gpu))  # type: ignore[misc]
 
   def do_cuGraphExecDestroy(self, graph: int) -> None:

@@ -81,7 +81,7 @@ class Event:
 
 @dataclass
 class Call:
-  """A kernel with its arguments, or a copy."""
+  """A kernel with its arguments, a copy, or the recording of an event."""
 
   module: Module | None
   words: list[int] = field(default_factory=list)
@@ -91,6 +91,7 @@ class Call:
   """Bytes of shared memory that it gives to each block."""
   copy: tuple[int, int, int] = (0, 0, 0)
   enabled: bool = True
+  event: Event | None = None
 
 
 @dataclass(eq=False)

@@ -56,7 +56,7 @@ SPAN = MEMORY + HOST
 
 @dataclass(eq=False)
 class ToyHardware:
-  """See `tiny_runtime.hcq.PeerHardware`."""
+  """See `tiny_runtime.hcq.PeerHardware` and `TimedHardware`."""
 
   info: DeviceInfo
   argument_alignment: int = 64
@@ -88,7 +88,8 @@ class ToyHardware:
     assert block.view is not None
     self.ring = Ring(block.view[: PACKET * SLOTS], PACKET, lambda: self.taken, lambda: self.pause(0))
     self.kernels: dict[int, ToyKernel] = {}
-    self.spans = [0.0, 0.0]
+    self.spans: list[tuple[float, float]] = []
+    self.ended = True
 
   # *** memory ***
 
@@ -198,7 +199,7 @@ class ToyHardware:
     if self.taken == self.ring.written or self.stuck or self.broken:
       return False
     kind, *numbers = struct.unpack_from("<4Q", self.ring.at(self.taken))
-    self.spans = [time.perf_counter(), 0.0]
+    begin = time.perf_counter()
     if kind & 255 == 2:
       target, source, nbytes = numbers
       assert abs(target - source) >= nbytes > 0
@@ -210,7 +211,8 @@ class ToyHardware:
         return False
     else:
       self._execute(*numbers[:2])
-    self.spans[1] = time.perf_counter()
+    self.spans = [*([] if self.ended else self.spans), (begin, time.perf_counter())]
+    self.ended = bool(kind & LAST)
     self.taken += 1
     self.done += kind // LAST
     return True
@@ -230,7 +232,12 @@ class ToyHardware:
 
   def seconds(self) -> float:
     """See Hardware."""
-    return max(1e-9, self.spans[1] - self.spans[0])
+    return max(1e-9, self.spans[-1][1] - self.spans[0][0])
+
+  def times(self) -> list[tuple[float, float]]:
+    """See TimedHardware."""
+    zero = self.spans[0][0]
+    return [(begin - zero, end - zero) for begin, end in self.spans]
 
   def close(self, lost: bool) -> None:
     """See Hardware."""
@@ -240,7 +247,7 @@ class ToyHardware:
 def toy_device() -> QueueDevice:
   """A new one."""
   names = frozenset(d.name for d in dtypes.all)
-  record = Capabilities(dtypes=names, graphs=True, peers=True)
+  record = Capabilities(dtypes=names, graphs=True, graph_times=True, peers=True)
   hardware: PeerHardware = ToyHardware(DeviceInfo("TOY", "python", MEMORY, record))
   return QueueDevice(hardware)
 
@@ -248,7 +255,7 @@ def toy_device() -> QueueDevice:
 class ToyBackend:
   """For the conformance kit."""
 
-  api, ir = (1, 4), (1, 1)
+  api, ir = (1, 6), (1, 1)
 
   def probe(self) -> list[str]:
     """Two."""

@@ -18,8 +18,8 @@ NONE, AGENT, SYSTEM = 0, 1, 2
 """Scopes of fences: what is written is seen by no one else, by this GPU, by all."""
 WAITS = 1 << 8
 """A header's bit: the packet begins when all before it are done."""
-RELEASES = 3 << 11
-"""A header's bits of who sees what a packet wrote."""
+ACQUIRES, RELEASES = 3 << 9, 3 << 11
+"""A header's bits of whose writes a packet sees, and of who sees what it wrote."""
 MOST_THREADS = (1 << 32) - 1
 """Along an axis of a grid."""
 

@@ -40,7 +40,7 @@ class AMDHardware:
     self.process, self.gpu, self.arch = process, gpu, arch
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=arch.local_memory, max_local_size=MOST_THREADS,
-      atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, peers=True,
+      atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, graph_times=True, peers=True,
     )  # fmt: skip
     self.info = DeviceInfo(name, str(arch), gpu.memory, capabilities)
     self.memories = Memories(process, gpu, name)
@@ -188,6 +188,12 @@ class AMDHardware:
   def seconds(self) -> float:
     """See Hardware."""
     return self._queue.ticks() / self.clock.frequency
+
+  def times(self) -> list[tuple[float, float]]:
+    """See TimedHardware."""
+    begins, ends = self._queue.spans()
+    zero, second = begins[0], self.clock.frequency
+    return [(max(0, begin - zero) / second, max(0, end - zero) / second) for begin, end in zip(begins, ends)]
 
   def close(self, lost: bool) -> None:
     """See Hardware."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+from array import array
 from collections.abc import Sequence
 
 from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Ring, Signal, Wait
@@ -18,9 +19,11 @@ from tiny_runtime_amd.scratch import Scratch
 PACKETS = 1 << 14
 DOORBELLS = 8192
 """Bytes of the doorbells that a process has; the queue's is somewhere in them."""
-TIMELINE, CLOCK, ERRORS, EXCEPTIONS = (aql.QUEUE_BYTES + n * aql.SIGNAL_BYTES for n in range(4))
-"""Beside the queue's own structure: signals of submissions, of the first packet of one that is timed, and of errors;
-and where KFD writes the mask of exceptions."""
+TIMELINE, ERRORS, EXCEPTIONS = (aql.QUEUE_BYTES + n * aql.SIGNAL_BYTES for n in range(3))
+"""Beside the queue's own structure: signals of submissions and of errors; and where KFD writes the mask of
+exceptions."""
+CLOCKS = 256
+"""Packets of a timed submission that have signals of their own at first."""
 MANY = 1 << 62
 """A signal begins with that, and loses one each time."""
 
@@ -30,13 +33,15 @@ class AQLQueue:
 
   def __init__(self, memories: Memories, gpu: Gpu, faults: Faults) -> None:
     self.memories, self.kfd, self.gpu, self.faults = memories, memories.kfd, gpu, faults
-    self.timed = False
+    self.timed = 1
+    """Packets of the last submission."""
     # KFD wants each of these to be an allocation of its own, of this very size
     self.structure = memories.allocate(4096, Kind.HOST)
     self.packets = memories.allocate(PACKETS * aql.PACKET, Kind.HOST)
     self.end_of_pipe = memories.allocate(gpu.end_of_pipe, Kind.DEVICE)
     area = gpu.save_area
     self.saved = memories.allocate((area.nbytes + area.debugger) * gpu.dies, Kind.HOST)
+    self._make_clocks(CLOCKS)
     self._describe()
     self._name_errors(area)
     faults.look = self.check
@@ -79,13 +84,18 @@ class AQLQueue:
     halves[aql.READ_PLACE // 4] = aql.READ
     halves[aql.PROPERTIES // 4] = aql.POINTERS_64 | aql.PROFILED
     words[aql.INACTIVE // 8] = self.structure.address + ERRORS
-    for signal, value in ((TIMELINE, MANY), (CLOCK, MANY), (ERRORS, 0)):
+    for signal, value in ((TIMELINE, MANY), (ERRORS, 0)):
       words[(signal + aql.KIND) // 8] = aql.USER
       words[(signal + aql.VALUE) // 8] = value
     words[EXCEPTIONS // 8] = 0
     packets = self._bytes(self.packets).cast("I")
     for place in range(0, len(packets), aql.PACKET // 4):
       packets[place] = aql.INVALID
+
+  def _make_clocks(self, count: int) -> None:
+    """A signal for each packet of a timed submission but the last. The memory of those before goes with the queue."""
+    self.clocks = self.memories.allocate(count * aql.SIGNAL_BYTES, Kind.HOST)
+    self._bytes(self.clocks)[: count * aql.SIGNAL_BYTES] = aql.signal(MANY) * count
 
   def _name_errors(self, area: SaveArea) -> None:
     """Say in the area for saved waves, of each compute die, where KFD is to tell of errors. The parts for debuggers
@@ -144,19 +154,36 @@ class AQLQueue:
   def submit(self, prepared: bytearray, timed: bool) -> None:
     """Put packets into the ring, and ring. Nothing is taken before the first header, so that comes last; x86-64 shows
     stores to others in the order in which they were made."""
-    source, done = memoryview(prepared), 0
+    self.timed = len(prepared) // aql.PACKET
+    source, done = memoryview(self._with_clocks(prepared) if timed else prepared), 0
     for number, count in self.ring.pieces(len(prepared) // aql.PACKET):
       place, slots = done * aql.PACKET, self.ring.at(number, count)
       slots[4:] = source[place + 4 : place + count * aql.PACKET]
       first = int.from_bytes(source[place : place + 4], "little")
-      if timed and not done and len(prepared) > aql.PACKET:
-        slots[aql.SIGNAL_PLACE : aql.PACKET] = (self.structure.address + CLOCK).to_bytes(8, "little")
-        first = first & ~aql.RELEASES | aql.SYSTEM << 11  # as every packet that signals
+      if timed:  # it may follow one that signals, and so ends a submission for all that the processor knows
+        first = first & ~aql.ACQUIRES | aql.SYSTEM << 9
       self.words[aql.WRITTEN // 8] = number + count
       slots[:4].cast("I")[0] = first
       self.doorbell[0] = number + count - 1
       done += count
-    self.timed = len(prepared) > aql.PACKET
+
+  def _with_clocks(self, prepared: bytearray) -> bytearray:
+    """The same packets, each with a signal, of which the packet processor writes begin and end."""
+    count = len(prepared) // aql.PACKET - 1
+    if count < 1:
+      return prepared
+    if count * aql.SIGNAL_BYTES > self.clocks.nbytes:
+      self._make_clocks(2 * count)
+    timed = bytearray(prepared)
+    first, size = self.clocks.address, aql.SIGNAL_BYTES
+    signals, headers = (
+      memoryview(timed).cast("Q")[aql.SIGNAL_PLACE // 8 :: aql.PACKET // 8],
+      memoryview(timed).cast("H"),
+    )
+    signals[:count] = memoryview(array("Q", range(first, first + count * size, size)))
+    for place in range(0, count * aql.PACKET // 2, aql.PACKET // 2):
+      headers[place] = headers[place] & ~aql.RELEASES | aql.SYSTEM << 11  # as every packet that signals
+    return timed
 
   def _make_room(self) -> None:
     self.check()
@@ -174,8 +201,17 @@ class AQLQueue:
 
   def ticks(self) -> int:
     """Of the GPU's clock, from the beginning to the end of the last submission, which was timed."""
-    begin = CLOCK if self.timed else TIMELINE
-    return max(0, self.words[(TIMELINE + aql.END) // 8] - self.words[(begin + aql.START) // 8])
+    begins, ends = self.spans()
+    return max(0, ends[-1] - begins[0])
+
+  def spans(self) -> tuple[list[int], list[int]]:
+    """When each packet of the last submission, which was timed, began and ended: ticks of the GPU's clock."""
+    words, count = self._bytes(self.clocks).cast("Q"), self.timed - 1
+    begins, ends = (
+      [*words[place // 8 :: aql.SIGNAL_BYTES // 8][:count].tolist(), self.words[(TIMELINE + place) // 8]]
+      for place in (aql.START, aql.END)
+    )
+    return begins, ends
 
   def check(self) -> None:
     """Raises DeviceLost if the packet processor stopped for an error, or KFD tells of one."""

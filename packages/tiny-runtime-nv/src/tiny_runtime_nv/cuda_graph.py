@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from tiny_runtime import GraphCopy, GraphKernel
@@ -42,36 +43,21 @@ class Graph:
     for index, call in enumerate(self.calls):
       for position in {position for position, _ in self._places(call)}:
         self.users[position].append(index)
-    self._build()
+    self.plain = Executable(self)
+    self.timed: Executable | None = None
+    """Made when it is first asked for."""
+    self.clocks: list[Any] = []
+    self.times: list[tuple[float, float]] = []
+    """When each call of the last run that was waited for began and ended, in seconds from its beginning."""
+
+  def parts(self, index: int) -> Sequence[KernelNode | CopyNode]:
+    """What the driver is told of a call."""
+    call = self.calls[index]
+    return [self._kernel(call)] if isinstance(call, GraphKernel) else self._copies(index, call)
 
   @staticmethod
   def _places(call: GraphKernel | GraphCopy) -> tuple[tuple[int, int], ...]:
     return call.buffers if isinstance(call, GraphKernel) else (call.target, call.source)
-
-  def _build(self) -> None:
-    driver = self.driver
-    self.last: Any = None
-    graph = driver.new("cuGraphCreate", 0)
-    self.handles.append(("cuGraphDestroy", graph))  # whose nodes name what is changed later
-    self.nodes = [self._add(graph, index, call) for index, call in enumerate(self.calls)]
-    self.exec = driver.new("cuGraphInstantiateWithFlags", graph, 0)
-    self.handles.append(("cuGraphExecDestroy", self.exec))
-    for index, call in enumerate(self.calls):
-      if isinstance(call, GraphKernel) and 0 in call.global_size:
-        driver("cuGraphNodeSetEnabled", self.exec, self.nodes[index][0], 0)
-
-  def _add(self, graph: Any, index: int, call: GraphKernel | GraphCopy) -> list[Any]:
-    """Put a call behind the last one; gives its nodes."""
-    nodes = []
-    for node in [self._kernel(call)] if isinstance(call, GraphKernel) else self._copies(index, call):
-      before = (ctypes.c_void_p * 1)(self.last) if self.last is not None else None
-      count = 0 if before is None else 1
-      if isinstance(node, KernelNode):
-        self.last = self.driver.new("cuGraphAddKernelNode_v2", graph, before, count, ctypes.byref(node))
-      else:
-        self.last = self.driver.new("cuGraphAddMemcpyNode", graph, before, count, ctypes.byref(node), self.context)
-      nodes.append(self.last)
-    return nodes
 
   def _kernel(self, call: GraphKernel) -> KernelNode:
     """What the driver is told of a kernel. It copies the arguments when it is."""
@@ -99,27 +85,79 @@ class Graph:
     for index, kernel in kernels:
       self.calls[index] = kernel
       changed[index] = None
+    if not self.plain.takes(self, changed):
+      self.plain = Executable(self)
+    if self.timed is not None and not self.timed.takes(self, changed):
+      self.timed = None
+
+  def with_clocks(self) -> Executable:
+    """The calls with an event before the first and behind each, for which only a run that is looked at pays."""
+    if self.timed is None:
+      while len(self.clocks) <= len(self.calls):
+        self.clocks.append(self.driver.new("cuEventCreate", 0))
+        self.handles.append(("cuEventDestroy_v2", self.clocks[-1]))
+      self.timed = Executable(self, self.clocks)
+    return self.timed
+
+  def read_clocks(self) -> None:
+    """Set `times`: the run `with_clocks` is done."""
+    milliseconds = [self.driver.new("cuEventElapsedTime", *pair, kind=ctypes.c_float) for pair in pairwise(self.clocks)]
+    self.times = list(pairwise(accumulate((time * 1e-3 for time in milliseconds), initial=0.0)))
+
+
+class Executable:
+  """What the driver has prepared of a graph, and starts at once. `clocks`: events before the first call and behind
+  each; none: nothing is timed."""
+
+  def __init__(self, graph: Graph, clocks: Sequence[Any] = ()) -> None:
+    self.driver = driver = graph.driver
+    made = driver.new("cuGraphCreate", 0)
+    graph.handles.append(("cuGraphDestroy", made))  # whose nodes name what is changed later
+    last: Any = None
+
+    def add(function: str, *arguments: Any) -> Any:
+      """Put a node behind the last one."""
+      nonlocal last
+      before = (ctypes.c_void_p * 1)(last) if last is not None else None
+      last = driver.new(function, made, before, 0 if before is None else 1, *arguments)
+      return last
+
+    for clock in clocks[:1]:
+      add("cuGraphAddEventRecordNode", clock)
+    self.nodes: list[list[Any]] = []
+    """Of each call."""
+    for index in range(len(graph.calls)):
+      self.nodes.append([
+        add("cuGraphAddKernelNode_v2", ctypes.byref(part)) if isinstance(part, KernelNode)
+        else add("cuGraphAddMemcpyNode", ctypes.byref(part), graph.context) for part in graph.parts(index)
+      ])  # fmt: skip
+      for clock in clocks[index + 1 : index + 2]:
+        add("cuGraphAddEventRecordNode", clock)
+    self.handle = driver.new("cuGraphInstantiateWithFlags", made, 0)
+    graph.handles.append(("cuGraphExecDestroy", self.handle))
+    for call, nodes in zip(graph.calls, self.nodes):
+      if isinstance(call, GraphKernel) and 0 in call.global_size:
+        driver("cuGraphNodeSetEnabled", self.handle, nodes[0], 0)
+
+  def takes(self, graph: Graph, changed: Iterable[int]) -> bool:
+    """Change these calls to what the graph has now; False where it has to be prepared anew."""
     try:
-      self._set(list(changed))
+      for index in changed:
+        call, nodes, parts = graph.calls[index], self.nodes[index], graph.parts(index)
+        if len(parts) != len(nodes):  # what overlapped does no longer, or the other way round
+          return False
+        for node, part in zip(nodes, parts):
+          if isinstance(part, KernelNode):
+            self.driver("cuGraphExecKernelNodeSetParams_v2", self.handle, node, ctypes.byref(part))
+          else:
+            self.driver("cuGraphExecMemcpyNodeSetParams", self.handle, node, ctypes.byref(part), graph.context)
+        if isinstance(call, GraphKernel):
+          self.driver("cuGraphNodeSetEnabled", self.handle, nodes[0], 0 not in call.global_size)
     except DriverError as error:
       if error.status not in REFUSED:
         raise
-      self._build()
-
-  def _set(self, changed: Sequence[int]) -> None:
-    """Change nodes of the graph that is there. Raises DriverError with a status of REFUSED where it has to be built
-    anew."""
-    for index in changed:
-      call, nodes = self.calls[index], self.nodes[index]
-      if isinstance(call, GraphKernel):
-        self.driver("cuGraphExecKernelNodeSetParams_v2", self.exec, nodes[0], ctypes.byref(self._kernel(call)))
-        self.driver("cuGraphNodeSetEnabled", self.exec, nodes[0], 0 not in call.global_size)
-        continue
-      copies = self._copies(index, call)
-      if len(copies) != len(nodes):  # what overlapped does no longer, or the other way round
-        return self._build()
-      for node, copy in zip(nodes, copies):
-        self.driver("cuGraphExecMemcpyNodeSetParams", self.exec, node, ctypes.byref(copy), self.context)
+      return False
+    return True
 
 
 def overlap(a: int, b: int, nbytes: int) -> bool:

@@ -68,6 +68,7 @@ class CUDADevice:
       atomics=GPU_UPDATES,
       fused_multiply_add=True,
       graphs=True,
+      graph_times=True,
       peers=True,
     )
     self.info = DeviceInfo(self.name, str(arch), memory, capabilities)
@@ -247,12 +248,24 @@ class CUDADevice:
       with self._doing("changing a graph"):
         graph.change(memories, kernels)
     self._enter()
-    self.started.extend(graph.names)
+    executable = graph.plain
     if wait:
+      with self._doing(f"preparing a graph of {len(graph.calls)} calls with clocks"):
+        executable = graph.with_clocks()
       self._clock(0, "a graph")
-    if status := self.driver.functions["cuGraphLaunch"](graph.exec, self.stream):
+    self.started.extend(graph.names)
+    if status := self.driver.functions["cuGraphLaunch"](executable.handle, self.stream):
       raise self._error(self.driver.error("cuGraphLaunch", status), f"a graph of {len(graph.calls)} calls")
-    return self._seconds("a graph") if wait else None
+    if not wait:
+      return None
+    seconds = self._seconds("a graph")
+    with self._doing("reading the times of a graph"):
+      graph.read_clocks()
+    return seconds
+
+  def graph_times(self, graph: Graph) -> list[tuple[float, float]]:
+    """See the capability `GraphTimes`."""
+    return graph.times
 
   # *** waiting, and the end ***
 
@@ -300,5 +313,5 @@ class CUDADevice:
 
 def _drop(unused: deque[tuple[str, Any]], handles: list[tuple[str, Any]], apart: dict[int, Memory]) -> None:
   """What a graph had is not used any more."""
-  unused.extend(handles)
+  unused.extend(reversed(handles))  # events are of use to what was made later
   unused.extend([("free", memory) for memory in apart.values()])

@@ -65,6 +65,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
   "cuGraphDestroy": (c_void_p,),
   "cuGraphAddKernelNode_v2": (c_void_p, c_void_p, c_void_p, c_size_t, c_void_p),
   "cuGraphAddMemcpyNode": (c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p),
+  "cuGraphAddEventRecordNode": (c_void_p, c_void_p, c_void_p, c_size_t, c_void_p),
   "cuGraphInstantiateWithFlags": (c_void_p, c_void_p, c_uint64),
   "cuGraphExecKernelNodeSetParams_v2": (c_void_p, c_void_p, c_void_p),
   "cuGraphExecMemcpyNodeSetParams": (c_void_p, c_void_p, c_void_p, c_void_p),

@@ -13,6 +13,7 @@ from tiny_runtime.hcq.hardware import (
   Prepared,
   Signal,
   Sizes,
+  TimedHardware,
   Transfer,
   Wait,
   Work,
@@ -26,6 +27,6 @@ from tiny_runtime.settings import QUEUE_TIMEOUT
 
 __all__ = [
   "QUEUE_TIMEOUT", "Block", "Command", "Dispatch", "Hardware", "HostRing", "Kernel", "Kind", "Launch",
-  "PeerHardware", "Prepared", "Program", "QueueDevice", "Ring", "Signal", "Sizes", "Timeline", "Transfer", "Wait",
-  "Work", "three",
+  "PeerHardware", "Prepared", "Program", "QueueDevice", "Ring", "Signal", "Sizes", "TimedHardware", "Timeline",
+  "Transfer", "Wait", "Work", "three",
 ]  # fmt: skip

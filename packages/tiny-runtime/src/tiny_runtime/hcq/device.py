@@ -13,7 +13,18 @@ from tiny_runtime.binary import Binary
 from tiny_runtime.contract import GraphCopy, GraphKernel
 from tiny_runtime.errors import DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.hcq.graph import Copies, Graph, Instance
-from tiny_runtime.hcq.hardware import Block, Command, Dispatch, Hardware, Kind, Launch, Signal, Wait, Work
+from tiny_runtime.hcq.hardware import (
+  Block,
+  Command,
+  Dispatch,
+  Hardware,
+  Kind,
+  Launch,
+  Signal,
+  TimedHardware,
+  Wait,
+  Work,
+)
 from tiny_runtime.hcq.peers import Promises, connect, copy_between, peer_hardware
 from tiny_runtime.hcq.pool import Memory, Pool
 from tiny_runtime.hcq.programs import Program
@@ -26,8 +37,9 @@ T = TypeVar("T")
 
 
 class QueueDevice:
-  """See `tiny_runtime.contract.Device`, `Graphs` and `Peers` (which is claimed if the driver is a `PeerHardware`),
-  whose methods these are. Raises Unavailable where the host has no memory for it, and closes `hardware` then."""
+  """See `tiny_runtime.contract.Device`, `Graphs`, `GraphTimes` (claimed if the driver is a `TimedHardware`) and `Peers`
+  (claimed if it is a `PeerHardware`), whose methods these are. Raises Unavailable where the host has no memory for it,
+  and closes `hardware` then."""
 
   def __init__(self, hardware: Hardware) -> None:
     self.hardware, self.info = hardware, hardware.info
@@ -217,14 +229,22 @@ class QueueDevice:
         graph.change(memories, kernels)
       instance = graph.ready()
       if instance.prepared is None:
+        graph.times = [(0.0, 0.0)] * len(graph.calls)
         return 0.0 if wait else None
       instance.last = self.timeline.submit(instance.prepared, graph.names, wait)
       if wait:
         self.timeline.wait(instance.last)
+        if self.info.capabilities.graph_times:
+          timed: TimedHardware = self.hardware  # type: ignore[assignment]  # the claim says so
+          graph.times = instance.times_of_calls(timed.times())
         return self.hardware.seconds()
     except DeviceLost as error:
       raise self._now_lost(error, f"a graph of {len(graph.calls)} calls") from error
     return None
+
+  def graph_times(self, graph: Graph) -> Sequence[tuple[float, float]]:
+    """See the capability `GraphTimes`, which is claimed if the driver is a `TimedHardware`."""
+    return graph.times
 
   # *** waiting, and the end ***
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 from tiny_runtime.contract import GraphCopy, GraphKernel
@@ -61,6 +62,15 @@ class Instance:
     self.last = 0
     """The last submission of it."""
 
+  def times_of_calls(self, times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """When each call began and ended, from when its commands did; one without commands takes no time."""
+    found, at = [], 0.0
+    for first, end in pairwise(self.starts):
+      begin = times[first][0] if first < end else at
+      at = times[end - 1][1] if first < end else at
+      found.append((begin, at))
+    return found
+
   def _command(self, number: int, item: Work) -> Command:
     """Put arguments where they belong."""
     if not isinstance(item, Launch):
@@ -104,6 +114,8 @@ class Graph:
         self.users[position].append(index)
     self.instances = [Instance(hardware, self._all())]
     self.turn = 0
+    self.times: Sequence[tuple[float, float]] = ()
+    """When each call of the last run that was waited for began and ended; where the driver tells."""
 
   def _all(self) -> list[Sequence[Work]]:
     return [self._work(call) for call in self.calls]

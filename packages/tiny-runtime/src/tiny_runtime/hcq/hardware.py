@@ -171,6 +171,14 @@ class Hardware(Protocol):
     """Give everything back; with `lost`, without waiting for the device. May come twice."""
 
 
+class TimedHardware(Hardware, Protocol):
+  """What a driver has besides, whose `info` claims `graph_times`."""
+
+  def times(self) -> Sequence[tuple[float, float]]:
+    """When each command of the last submission, which was timed and is done, began and ended: seconds from its
+    beginning, by the device's clock."""
+
+
 class PeerHardware(Hardware, Protocol):
   """What a driver has besides, whose `info` claims `peers`. Addresses of devices that reach each other are of one
   space: no two blocks of theirs have one in common."""

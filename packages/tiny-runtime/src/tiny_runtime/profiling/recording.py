@@ -230,9 +230,10 @@ def profile(by_kernel: bool = False) -> Iterator[Profile]:
   """`with profile() as p:` records every launch, copy, compile and allocation of the process in the block; `print(p)`.
 
   Each launch is waited for, so nothing overlaps. A captured graph is one launch, whose kernels are told with their
-  times by devices that can (`Capabilities.graph_times`: CPU). With `by_kernel` others launch them one by one, each with
-  its time, and what they take together is more than the graph's. Blocks may be nested and open in several threads:
-  each records what all threads do. After a fork the child's profile is empty, and goes on with what the child does.
+  times by devices that can (`Capabilities.graph_times`: CPU, CUDA, AMD). With `by_kernel` others launch them one by
+  one, each with its time, and what they take together is more than the graph's. Blocks may be nested and open in
+  several threads: each records what all threads do. After a fork the child's profile is empty, and goes on with what
+  the child does.
   """
   global _open
   made = Profile()
