@@ -77,7 +77,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
   "tiny-llm": (
     ("checkpoint", "sampling", "tokenizer_patterns", "template_worker"),
     ("architectures", "tokenizer", "template", "packing"),
-    ("products",),
+    ("products", "rope"),
     ("weights",),
     ("model",),
     ("generate", "bench"),

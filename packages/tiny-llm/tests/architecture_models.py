@@ -1,74 +1,132 @@
-"""A small model with random weights for each architecture, as a GGUF file that llama.cpp loads, too."""
+"""Small models with random weights for each architecture, as GGUF files that llama.cpp loads, too."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 
-LAYERS, DIM, HIDDEN, HEADS, KEYS, SIZE, VOCABULARY = 2, 64, 96, 4, 2, 16, 48
+DIM, HIDDEN, HEADS, KEYS, VOCABULARY, CONTEXT = 64, 96, 4, 2, 48, 64
 TOKENS = [3, 17, 42, 8, 8, 25, 1, 30]
-METADATA: dict[str, dict[str, Any]] = {
-  "llama": {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0},
-  "granite": {"embedding_scale": 3.0, "residual_scale": 0.5, "attention.scale": 0.2, "logit_scale": 4.0},
-  "qwen2": {},
-  "qwen3": {"attention.key_length": 32, "attention.value_length": 32},
-  "phi3": {},
-}
-"""Keys of an architecture beside those that all have; of `llama`, with `rope_freqs`."""
 
 
-def shapes_of(name: str) -> dict[str, tuple[int, ...]]:
-  """The tensors of an architecture."""
-  size = METADATA[name].get("attention.key_length", SIZE)
-  queries, keys = HEADS * size, KEYS * size
-  shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCABULARY, DIM), "output_norm.weight": (DIM,)}
-  shapes |= {} if name == "qwen3" else {"output.weight": (VOCABULARY, DIM)}  # tied
-  shapes |= {"rope_freqs.weight": (size // 2,)} if name == "llama" else {}
-  for n in range(LAYERS):
-    parts: dict[str, tuple[int, ...]] = {
-      "attn_norm.weight": (DIM,), "ffn_norm.weight": (DIM,), "attn_output.weight": (DIM, queries),
-      "ffn_down.weight": (DIM, HIDDEN),
-    }  # fmt: skip
-    if name == "phi3":
-      parts |= {"attn_qkv.weight": (queries + 2 * keys, DIM), "ffn_up.weight": (2 * HIDDEN, DIM)}
+@dataclass(frozen=True)
+class Small:
+  """A model: its architecture, keys of its metadata beside those that all have, and which tensors it has.
+
+  `size` is that of a head, `keys` the number of those of keys and values. `biases` and `norms` name tensors of a layer
+  that have a bias, and norms beside the two before its parts, with their sizes. `joined`: queries, keys and values are
+  one tensor. `gate`: "own", "joined" or "".
+  `more`: tensors beside the layers.
+  """
+
+  architecture: str
+  metadata: dict[str, Any] = field(default_factory=dict)
+  layers: int = 2
+  size: int = 16
+  keys: int = KEYS
+  tied: bool = False
+  joined: bool = False
+  gate: str = "own"
+  norms: dict[str, int] = field(default_factory=dict)
+  biases: tuple[str, ...] = ()
+  experts: int = 0
+  more: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+  def shapes(self) -> dict[str, tuple[int, ...]]:
+    """The tensors."""
+    queries, keys = HEADS * self.size, self.keys * self.size
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCABULARY, DIM), **self.more}
+    shapes |= {} if self.architecture == "bert" else {"output_norm.weight": (DIM,)}
+    shapes |= {} if self.tied else {"output.weight": (VOCABULARY, DIM)}
+    parts: dict[str, tuple[int, ...]] = {"attn_output": (DIM, queries)}
+    parts |= {"attn_norm": (DIM,), "ffn_norm": (DIM,)} if self.architecture != "bert" else {}
+    parts |= {name: (size,) for name, size in self.norms.items()}
+    if self.joined:
+      parts |= {"attn_qkv": (queries + 2 * keys, DIM)}
     else:
-      parts |= {f"attn_{c}.weight": (queries if c == "q" else keys, DIM) for c in "qkv"}
-      parts |= {"ffn_gate.weight": (HIDDEN, DIM), "ffn_up.weight": (HIDDEN, DIM)}
-    if name == "qwen2":
-      parts |= {f"attn_{c}.bias": (queries if c == "q" else keys,) for c in "qkv"}
-    if name == "qwen3":
-      parts |= {"attn_q_norm.weight": (size,), "attn_k_norm.weight": (size,)}
-    shapes |= {f"blk.{n}.{part}": shape for part, shape in parts.items()}
-  return shapes
+      parts |= {f"attn_{c}": (queries if c == "q" else keys, DIM) for c in "qkv"}
+    lead, end = ((self.experts,), "_exps") if self.experts else ((), "")
+    parts |= {"ffn_gate_inp": (self.experts, DIM)} if self.experts else {}
+    parts |= {
+      f"ffn_down{end}": (*lead, DIM, HIDDEN),
+      f"ffn_up{end}": (*lead, HIDDEN * (1 + (self.gate == "joined")), DIM),
+    }
+    parts |= {f"ffn_gate{end}": (*lead, HIDDEN, DIM)} if self.gate == "own" else {}
+    for n in range(self.layers):
+      shapes |= {f"blk.{n}.{part}.weight": shape for part, shape in parts.items()}
+      shapes |= {f"blk.{n}.{part}.bias": parts[part][:1] for part in self.biases}
+    return shapes
+
+  def write(self, path: Path) -> Path:
+    """Writes the file."""
+    writer, rng = gguf.GGUFWriter(path, self.architecture), np.random.default_rng(7)
+    writer.add_block_count(self.layers)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(DIM)
+    writer.add_feed_forward_length(HIDDEN)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(self.keys)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_layer_norm_eps(1e-5)
+    writer.add_rope_dimension_count(self.size)
+    writer.add_rope_freq_base(1000.0)
+    writer.add_vocab_size(VOCABULARY)
+    writer.add_key_length(self.size)
+    writer.add_value_length(self.size)
+    if self.experts:
+      writer.add_expert_count(self.experts)
+    writer.add_tokenizer_model("no_vocab")
+    for key, value in self.metadata.items():
+      kind = gguf.GGUFValueType.UINT32 if type(value) is int else gguf.GGUFValueType.get_type(value)
+      writer.add_key_value(f"{self.architecture}.{key}", value, kind)
+    for tensor, shape in self.shapes().items():
+      array = rng.normal(size=shape) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.1)
+      array = array if len(shape) > 1 or tensor.endswith("bias") else array + (2 if tensor.startswith("rope") else 1)
+      writer.add_tensor(tensor, array.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
 
 
-def write(path: Path, name: str) -> Path:
-  """Writes the model of an architecture."""
-  writer, rng = gguf.GGUFWriter(path, name), np.random.default_rng(7)
-  size = METADATA[name].get("attention.key_length", SIZE)
-  writer.add_block_count(LAYERS)
-  writer.add_context_length(64)
-  writer.add_embedding_length(DIM)
-  writer.add_feed_forward_length(HIDDEN)
-  writer.add_head_count(HEADS)
-  writer.add_head_count_kv(KEYS)
-  writer.add_layer_norm_rms_eps(1e-5)
-  writer.add_rope_dimension_count(size)
-  writer.add_rope_freq_base(1000.0)
-  writer.add_vocab_size(VOCABULARY)
-  writer.add_tokenizer_model("no_vocab")
-  for key, value in METADATA[name].items():
-    kind = gguf.GGUFValueType.UINT32 if isinstance(value, int) else gguf.GGUFValueType.get_type(value)
-    writer.add_key_value(f"{name}.{key}", value, kind)
-  for tensor, shape in shapes_of(name).items():
-    array = rng.normal(size=shape) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.1)
-    array = array if len(shape) > 1 or tensor.endswith("bias") else array + (2 if tensor.startswith("rope") else 1)
-    writer.add_tensor(tensor, array.astype(np.float32))
-  writer.write_header_to_file()
-  writer.write_kv_data_to_file()
-  writer.write_tensors_to_file()
-  writer.close()
-  return path
+LONG: dict[str, tuple[int, ...]] = {f"rope_factors_{name}.weight": (8,) for name in ("long", "short")}
+ALL = ("attn_output", "attn_norm", "ffn_norm", "ffn_up", "ffn_down")
+MODELS = {
+  "llama": Small(
+    "llama", {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, more={"rope_freqs.weight": (8,)}
+  ),
+  "llama, yarn": Small("llama", {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 32}),
+  "granite": Small(
+    "granite", {"embedding_scale": 3.0, "residual_scale": 0.5, "attention.scale": 0.2, "logit_scale": 4.0}
+  ),
+  "qwen2": Small("qwen2", biases=("attn_q", "attn_k", "attn_v")),
+  "qwen3": Small("qwen3", size=32, tied=True, norms={"attn_q_norm": 32, "attn_k_norm": 32}),
+  "phi3": Small("phi3", joined=True, gate="joined"),
+  "phi3, long": Small(
+    "phi3", {"rope.scaling.original_context_length": 32, "rope.scaling.attn_factor": 1.25}, joined=True, gate="joined",
+    more=LONG,
+  ),
+  "phi3, short": Small(
+    "phi3", {"rope.scaling.original_context_length": 1024, "rope.scaling.attn_factor": 1.25}, joined=True,
+    gate="joined", more=LONG,
+  ),
+  "gemma": Small("gemma", size=32, tied=True),
+  "gemma2": Small(
+    "gemma2", {"attention.sliding_window": 3, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0}, size=32,
+    tied=True, norms={"post_attention_norm": DIM, "post_ffw_norm": DIM},
+  ),
+  "gemma3": Small(
+    "gemma3", {"attention.sliding_window": 3, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}, layers=6,
+    tied=True, norms={"post_attention_norm": DIM, "post_ffw_norm": DIM, "attn_q_norm": 16, "attn_k_norm": 16},
+  ),
+  "gpt2": Small(
+    "gpt2", keys=HEADS, joined=True, gate="", biases=("attn_qkv", *ALL),
+    more={"output_norm.bias": (DIM,), "position_embd.weight": (CONTEXT, DIM)},
+  ),
+}  # fmt: skip

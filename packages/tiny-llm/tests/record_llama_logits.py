@@ -9,7 +9,7 @@ from pathlib import Path
 
 import llama_cpp
 import numpy as np
-from architecture_models import METADATA, TOKENS, VOCABULARY, write
+from architecture_models import CONTEXT, MODELS, TOKENS, VOCABULARY
 
 FILE = Path(__file__).with_name("llama_logits.json")
 
@@ -18,7 +18,7 @@ def logits(path: Path) -> list[list[float]]:
   """The logits after each of TOKENS."""
   model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
   settings = llama_cpp.llama_context_default_params()
-  settings.n_ctx, settings.type_k, settings.type_v = 64, 0, 0  # float32
+  settings.n_ctx, settings.type_k, settings.type_v = CONTEXT, 0, 0  # float32
   context = llama_cpp.llama_init_from_model(model, settings)
   batch = llama_cpp.llama_batch_init(len(TOKENS), 0, 1)
   batch.n_tokens = len(TOKENS)
@@ -32,5 +32,5 @@ def logits(path: Path) -> list[list[float]]:
 
 if __name__ == "__main__":
   with tempfile.TemporaryDirectory() as folder:
-    made = {name: logits(write(Path(folder) / f"{name}.gguf", name)) for name in METADATA}
+    made = {name: logits(model.write(Path(folder) / f"{name}.gguf")) for name, model in MODELS.items()}
   FILE.write_text("{\n" + ",\n".join(f'"{name}": {json.dumps(rows)}' for name, rows in made.items()) + "\n}\n", "utf-8")

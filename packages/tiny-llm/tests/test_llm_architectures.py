@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import architecture_models as models
 import numpy as np
 import pytest
+from architecture_models import CONTEXT, MODELS, TOKENS
 
 from tiny_llm import Chunk, load_model, open_checkpoint
 from tiny_llm.architectures import ARCHITECTURES
@@ -17,16 +17,16 @@ RECORDED = json.loads(Path(__file__).with_name("llama_logits.json").read_text("u
 
 
 def test_there_is_a_model_of_each() -> None:
-  assert ARCHITECTURES.keys() == models.METADATA.keys() == RECORDED.keys()
+  assert ARCHITECTURES.keys() == {model.architecture for model in MODELS.values()}
+  assert MODELS.keys() == RECORDED.keys()
 
 
-@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_logits_are_those_of_llama_cpp(tmp_path: Path, name: str) -> None:
-  model = load_model(
-    open_checkpoint(models.write(tmp_path / "a.gguf", name)), context=16, cache_dtype=dtypes.float32, exact=True
-  )
-  (found,) = model.step([Chunk(0, 0, models.TOKENS)], all_logits=True)
+  checkpoint = open_checkpoint(MODELS[name].write(tmp_path / "a.gguf"))
+  model = load_model(checkpoint, context=CONTEXT, cache_dtype=dtypes.float32, exact=True)
+  (found,) = model.step([Chunk(0, 0, TOKENS)], all_logits=True)
   expected = np.array(RECORDED[name])
   assert np.abs(np.asarray(found) - expected).max() < 5e-3 * np.abs(expected).max()
-  (found,) = model.step([Chunk(0, 7, models.TOKENS[7:])])
+  (found,) = model.step([Chunk(0, 7, TOKENS[7:])])
   assert np.abs(np.asarray(found) - expected[7]).max() < 5e-3 * np.abs(expected).max()

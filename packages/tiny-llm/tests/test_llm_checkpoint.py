@@ -43,8 +43,8 @@ def test_an_unknown_architecture_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_tensor_without_a_use_is_refused(tmp_path: Path) -> None:
   weights = small.weights_of(np.random.default_rng(0))
-  small.write_llama(tmp_path / "a.gguf", weights | {"blk.0.attn_output.bias": np.zeros(64, np.float32)})
-  with pytest.raises(ValueError, match="no use for the tensor 'blk.0.attn_output.bias'"):
+  small.write_llama(tmp_path / "a.gguf", weights | {"blk.0.attn_sinks.weight": np.zeros(4, np.float32)})
+  with pytest.raises(ValueError, match="no use for the tensor 'blk.0.attn_sinks.weight'"):
     load_model(open_checkpoint(tmp_path / "a.gguf"), context=8)
 
 

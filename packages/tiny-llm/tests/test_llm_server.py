@@ -218,9 +218,11 @@ def test_penalties_and_biases_are_honoured(running: Running, client: openai.Open
   )
   assert made.choices[0].message.content == "xxxxxx"
   made = client.chat.completions.create(
-    model="talker", messages=HELLO, temperature=0, max_tokens=6, logit_bias={str(token): 100}, presence_penalty=100
-  )
-  assert (made.choices[0].message.content or "").count("x") == 1
+    model="talker", messages=HELLO, temperature=0, max_tokens=6, logit_bias={str(token): 100}, presence_penalty=100,
+    logprobs=True,
+  )  # fmt: skip
+  logprobs = made.choices[0].logprobs
+  assert logprobs is not None and [item.token for item in logprobs.content or []].count("x") == 1
 
 
 def test_what_was_read_is_not_read_again(client: openai.OpenAI) -> None:

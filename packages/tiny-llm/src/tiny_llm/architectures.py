@@ -5,36 +5,87 @@ from __future__ import annotations
 from tiny_llm.checkpoint import Checkpoint
 from tiny_uop.records import dataclass
 
-__all__ = ["ARCHITECTURES", "Architecture", "Config", "config_of"]
+__all__ = ["ARCHITECTURES", "Architecture", "Config", "Rope", "config_of"]
 
 
 @dataclass(frozen=True)
 class Architecture:
   """What all models of an architecture share, and their files do not say.
 
-  `rope`: which numbers of a head are rotated together: "pairs" (2i, 2i+1) or "halves" (i, i + half). `joined`: queries,
-  keys and values are one tensor, and so are the gate and what it gates. Biases of queries, keys and values, and norms
-  of the heads of queries and keys, are there where the file has them.
+  `rope`: which numbers of a head are rotated together: "pairs" (2i, 2i+1), "halves" (i, i + half), or "none": each
+  position has a learned vector, which is added to the embedding. `norm`: "rms", or "layer" (with a mean and biases).
+  `activation`: "silu" or "gelu" (with tanh), of a gate unless not `gated`. `after`: what is normalised after each part
+  of a layer: nothing (""), what it gives ("branch"), or its sum with what went in ("sum", then nothing is before it).
+  `causal`: tokens see those before them; all of the text if not.
+
+  `window_every`: every n-th layer sees all tokens, the others a window of as many as the file says, or `window`; 1: all
+  layers see the window. `local_base`: the base of rotations of layers with a window; 0: the same.
+
+  `experts`: "" for none; else the weights of those chosen are "normalised" to a sum of 1, or left ("as they are").
+  `whole_norms`: norms of queries and keys are over all heads at once. `scaled_embedding`: embeddings are multiplied by
+  the root of their size. `wide`: the number of layers of the one model whose scores are divided by the root of
+  dim / heads, not of the size of a head.
+
+  Which tensors are joined, and which biases and norms of heads there are, the tensors of a file say.
   """
 
   rope: str
-  joined: bool = False
+  norm: str = "rms"
+  activation: str = "silu"
+  gated: bool = True
+  after: str = ""
+  causal: bool = True
+  window: int = 0
+  window_every: int = 1
+  local_base: float = 0.0
+  experts: str = ""
+  whole_norms: bool = False
+  scaled_embedding: bool = False
+  wide: int = 0
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-  "llama": Architecture(rope="pairs"),  # Mistral, SmolLM and others have this name in files, too
+  "llama": Architecture(rope="pairs"),  # Mistral, Mixtral, SmolLM have this name in files, too
   "granite": Architecture(rope="pairs"),
   "qwen2": Architecture(rope="halves"),
   "qwen3": Architecture(rope="halves"),
-  "phi3": Architecture(rope="halves", joined=True),
+  "phi3": Architecture(rope="halves"),
+  "gemma": Architecture(rope="halves", activation="gelu", scaled_embedding=True),
+  "gemma2": Architecture(
+    rope="halves", activation="gelu", after="branch", window=4096, window_every=2, scaled_embedding=True, wide=46
+  ),
+  "gemma3": Architecture(
+    rope="halves", activation="gelu", after="branch", window_every=6, local_base=10000.0, scaled_embedding=True, wide=62
+  ),
+  "gpt2": Architecture(rope="none", norm="layer", activation="gelu", gated=False),
 }
 
 
 @dataclass(frozen=True)
+class Rope:
+  """Rotary positions: the first `size` numbers of a head are rotated, the last pair of them by nearly `base` times less
+  than the first. `scaling`: "none"; "linear", positions are divided by `factor`; "yarn", as far as a rotation is slow
+  (arXiv:2309.00071), with `fast` and `slow` turns in the `trained` context as bounds; "longrope", by factors of the
+  file (arXiv:2402.13753), others up to the `trained` context and beyond. `attention_factor` scales what is rotated."""
+
+  size: int
+  base: float
+  scaling: str = "none"
+  factor: float = 1.0
+  trained: int = 0
+  attention_factor: float = 1.0
+  fast: float = 32.0
+  slow: float = 1.0
+
+
+@dataclass(frozen=True)
 class Config:
-  """The sizes of a model. `context` is what it was trained for, in tokens; `window` how many tokens attention looks
-  back, 0 for all. The scales are factors of embeddings, of what layers add, and of logits; `attention_scale` is one of
-  scores."""
+  """The sizes of a model. `context` is what it was trained for, in tokens; `windows` how many tokens the attention of
+  each layer looks back, 0 for all. `rope` is None where positions are learned; `local_rope` that of layers with a
+  window. The scales are factors of embeddings, of what layers add, and of logits; `attention_scale` is one of scores.
+  Scores and logits are kept below caps (cap * tanh(x / cap)), 0 for none. `used` of `experts` read each token, whose
+  `hidden` is that of one; 0 for none. `pooling`: which states are the embedding of a text, "mean", "first" or "last".
+  """
 
   name: str
   architecture: Architecture
@@ -47,63 +98,133 @@ class Config:
   vocabulary: int
   context: int
   epsilon: float
-  rope_dim: int
-  rope_base: float
-  rope_factor: float
-  window: int
+  rope: Rope | None
+  local_rope: Rope | None
+  windows: tuple[int, ...]
   attention_scale: float
+  attention_cap: float
+  logit_cap: float
   embedding_scale: float
   residual_scale: float
   logit_scale: float
+  experts: int
+  used: int
+  expert_scale: float
+  pooling: str
+
+
+POOLING = ("mean", "mean", "first", "last")
+"""By llama.cpp's numbers; 0 is for no pooling, where states are asked for."""
+SCALINGS = ("none", "linear", "yarn", "longrope")
 
 
 def config_of(checkpoint: Checkpoint) -> Config:
   """The sizes of the model in a file. Raises ValueError for an unknown architecture, and for sizes that are missing or
   make no sense."""
-  name = checkpoint.text("general.architecture")
-  if name not in ARCHITECTURES:
-    raise ValueError(
-      f"{checkpoint.path}: the architecture {name!r:.60} is not known here; known are {', '.join(ARCHITECTURES)}"
-    )
+  path, name = checkpoint.path, checkpoint.text("general.architecture")
+  if (architecture := ARCHITECTURES.get(name)) is None:
+    raise ValueError(f"{path}: the architecture {name!r:.60} is not known here; known are {', '.join(ARCHITECTURES)}")
 
   def size(key: str, default: int | None = None, most: int = 1 << 24) -> int:
     if (found := checkpoint.integer(f"{name}.{key}", default, most)) == 0:
-      raise ValueError(f"{checkpoint.path}: {name}.{key} is 0")
+      raise ValueError(f"{path}: {name}.{key} is 0")
     return found
+
+  def scale(key: str, default: float = 1.0) -> float:
+    return checkpoint.number(f"{name}.{key}", 0.0) or default
 
   heads, dim = size("attention.head_count"), size("embedding_length")
   kv_heads, head_dim = size("attention.head_count_kv", heads), size("attention.key_length", max(dim // heads, 1))
   if heads % kv_heads:
-    raise ValueError(f"{checkpoint.path}: {heads} heads are no multiple of {kv_heads} heads of keys and values")
+    raise ValueError(f"{path}: {heads} heads are no multiple of {kv_heads} heads of keys and values")
+  if (values := size("attention.value_length", head_dim)) != head_dim:
+    raise ValueError(f"{path}: heads of keys have {head_dim} numbers and those of values {values}: expected as many")
   if "token_embd.weight" not in checkpoint.tensors:
-    raise ValueError(f"{checkpoint.path}: it has no tensor token_embd.weight")
-
-  def scale(key: str) -> float:
-    return checkpoint.number(f"{name}.{key}", 0.0) or 1.0
-
-  scaling = checkpoint.text(f"{name}.rope.scaling.type", "none")
-  if scaling not in ("none", "linear") or any("rope_factors" in tensor for tensor in checkpoint.tensors):
-    raise ValueError(f"{checkpoint.path}: positions are scaled by {scaling!r:.40}, known here are 'none' and 'linear'")
-  if f"{name}.expert_count" in checkpoint.metadata and checkpoint.integer(f"{name}.expert_count") > 0:
-    raise ValueError(f"{checkpoint.path}: models of {name!r} with experts are not known here")
+    raise ValueError(f"{path}: it has no tensor token_embd.weight")
+  layers = size("block_count", most=4096)
+  context, experts = size("context_length", most=1 << 31), _experts(checkpoint, name, architecture)
+  rope = None if architecture.rope == "none" else _rope(checkpoint, name, head_dim, context)
+  local = Rope(rope.size, architecture.local_base) if rope is not None and architecture.local_base else rope
+  window = checkpoint.integer(f"{name}.attention.sliding_window", architecture.window)
+  per_head = dim / heads if architecture.wide == layers else head_dim
+  pooling = checkpoint.integer(f"{name}.pooling_type", 1)
+  if pooling >= len(POOLING):
+    raise ValueError(f"{path}: pooling of type {pooling} is not known here, known are mean, first and last")
+  norm = "layer_norm_epsilon" if architecture.norm == "layer" else "layer_norm_rms_epsilon"
   return Config(
     name=name,
-    architecture=ARCHITECTURES[name],
-    layers=size("block_count", most=4096),
+    architecture=architecture,
+    layers=layers,
     dim=dim,
-    hidden=size("feed_forward_length"),
+    hidden=size("expert_feed_forward_length", size("feed_forward_length")) if experts else size("feed_forward_length"),
     heads=heads,
     kv_heads=kv_heads,
     head_dim=head_dim,
     vocabulary=checkpoint.tensors["token_embd.weight"].shape[0],
-    context=size("context_length", most=1 << 31),
-    epsilon=checkpoint.number(f"{name}.attention.layer_norm_rms_epsilon", 1e-5),
-    rope_dim=size("rope.dimension_count", head_dim),
-    rope_base=checkpoint.number(f"{name}.rope.freq_base", 10000.0),
-    rope_factor=scale("rope.scaling.factor") if scaling == "linear" else 1.0,
-    window=checkpoint.integer(f"{name}.attention.sliding_window", 0),
-    attention_scale=checkpoint.number(f"{name}.attention.scale", 0.0) or head_dim**-0.5,
-    embedding_scale=scale("embedding_scale"),
+    context=context,
+    epsilon=checkpoint.number(f"{name}.attention.{norm}", 1e-5),
+    rope=rope,
+    local_rope=local,
+    windows=_windows(window, layers, architecture.window_every),
+    attention_scale=scale("attention.scale", per_head**-0.5),
+    attention_cap=checkpoint.number(f"{name}.attn_logit_softcapping", 0.0),
+    logit_cap=checkpoint.number(f"{name}.final_logit_softcapping", 0.0),
+    embedding_scale=dim**0.5 if architecture.scaled_embedding else scale("embedding_scale"),
     residual_scale=scale("residual_scale"),
     logit_scale=1 / scale("logit_scale"),
+    experts=experts,
+    used=size("expert_used_count", most=experts) if experts else 0,
+    expert_scale=scale("expert_weights_scale"),
+    pooling=POOLING[pooling],
+  )
+
+
+def _windows(window: int, layers: int, every: int) -> tuple[int, ...]:
+  """How far each layer looks back."""
+  return tuple([0 if every > 1 and n % every == every - 1 else window for n in range(layers)])
+
+
+def _experts(checkpoint: Checkpoint, name: str, architecture: Architecture) -> int:
+  """How many experts a layer has; 0 for one feed-forward that all tokens take."""
+  experts = checkpoint.integer(f"{name}.expert_count", 0, 1 << 14)
+  if experts and not architecture.experts:
+    raise ValueError(f"{checkpoint.path}: models of {name!r} with experts are not known here")
+  unknown = {"expert_shared_count": 0, "leading_dense_block_count": 0, "expert_gating_func": 1}
+  for key, only in unknown.items():
+    if (found := checkpoint.integer(f"{name}.{key}", only)) not in (0, only):
+      raise ValueError(f"{checkpoint.path}: {name}.{key} is {found}, known here is {only}")
+  return experts
+
+
+def _rope(checkpoint: Checkpoint, name: str, head_dim: int, context: int) -> Rope:
+  """The rotary positions of a file."""
+
+  def number(key: str, default: float) -> float:
+    found = checkpoint.number(f"{name}.rope.{key}", 0.0) or default
+    if found < 0:
+      raise ValueError(f"{checkpoint.path}: {name}.rope.{key} is {found}, expected more than 0")
+    return found
+
+  size = checkpoint.integer(f"{name}.rope.dimension_count", head_dim)
+  if not 0 < size <= head_dim or size % 2:
+    raise ValueError(
+      f"{checkpoint.path}: {name}.rope.dimension_count is {size}, expected an even number up to {head_dim}, the "
+      "size of a head"
+    )
+  scaling = checkpoint.text(f"{name}.rope.scaling.type", "linear")
+  if scaling not in SCALINGS:
+    raise ValueError(
+      f"{checkpoint.path}: positions are scaled by {scaling!r:.40}, known here are {', '.join(SCALINGS)}"
+    )
+  if (base := number("freq_base", 10000.0)) <= 1:
+    raise ValueError(f"{checkpoint.path}: {name}.rope.freq_base is {base}, expected more than 1")
+  return Rope(
+    size=size,
+    base=base,
+    scaling=scaling,
+    factor=number("scaling.factor", 1.0) if scaling in ("linear", "yarn") else 1.0,
+    trained=checkpoint.integer(f"{name}.rope.scaling.original_context_length", context),
+    attention_factor=number("scaling.attn_factor", 1.0),
+    fast=number("scaling.yarn_beta_fast", 32.0),
+    slow=number("scaling.yarn_beta_slow", 1.0),
   )

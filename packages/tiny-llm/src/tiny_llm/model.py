@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
-from tiny_llm.architectures import Config, config_of
+from tiny_llm.architectures import Config, Rope, config_of
 from tiny_llm.checkpoint import Checkpoint
-from tiny_llm.weights import Activations, Layer, Linear, Weights
+from tiny_llm.rope import rotations
+from tiny_llm.sampling import Array
+from tiny_llm.weights import Activations, Layer, Linear, Norm, Weights
 from tiny_tensor import Tensor, TinyJit, UOp, Variable, dtypes
 from tiny_uop import DType
 from tiny_uop.records import dataclass
@@ -41,18 +42,14 @@ class Model:
     shape = (2, slots, config.kv_heads, self._room, config.head_dim)
     self._cache = [Tensor.zeros(*shape, dtype=cache_dtype).contiguous().realize() for _ in range(config.layers)]
     self._places = [(Variable(f"slot{n}", 0, slots - 1), Variable(f"start{n}", 0, context - 1)) for n in range(slots)]
-    if 0 < config.window < context:
-      raise ValueError(
-        f"attention of this model looks back {config.window} tokens, which is not known here: load it with a "
-        f"context of so many at most, not {context}"
-      )
-    half = config.rope_dim // 2
-    frequency = Tensor.arange(half).mul(-2 / config.rope_dim).mul(math.log2(config.rope_base)).exp2()
-    if weights.rope_factors is not None:
-      frequency = frequency / weights.rope_factors
-    frequency = frequency / config.rope_factor
-    angle = Tensor.arange(self._room).reshape(-1, 1) * frequency
-    self._cos, self._sin = angle.cos().contiguous().realize(), angle.sin().contiguous().realize()
+    self._windows = [window if window < context else 0 for window in config.windows]
+    local = config.local_rope is not config.rope
+    rotation = self._rotation(config.rope, weights.rope_factors)
+    self._rotations = [rotation, self._rotation(config.local_rope, None) if local else rotation]
+    if (table := weights.positions) is not None:
+      if context > config.context:
+        raise ValueError(f"the model has {config.context} positions, which are learned: a context of {context} is more")
+      self._positions = table.pad(((0, self._room - config.context), None)).contiguous().realize()
     kinds = ("last", "all", "states")
     self._read = {(size, wanted): TinyJit(self._graph(wanted)) for size in PIECES for wanted in kinds}
     self._read_together = {size: TinyJit(self._graph("all")) for size in TOGETHER}
@@ -140,60 +137,89 @@ class Model:
     def read_tokens(tokens: Tensor, last: UOp, *places: UOp) -> Tensor:
       """`places`: slot and start of each sequence, whose tokens follow one another."""
       w = self._weights
-      x = w.embedding(tokens).contiguous()
+      x = w.embedding(tokens, self._positions_at(int(tokens.shape[0]), places)).contiguous()
       for number, layer in enumerate(w.layers):
         # layers are alike: what the scheduler has found for the first is found again for the others
-        x = self._layer(layer, self._cache[number], x, places).realize()
+        x = self._layer(layer, number, x, places).realize()
       if wanted == "states":
         return w.normalised(x, w.output_norm).exact.realize()
       x = x if wanted == "all" else x[last : last + 1].contiguous()
       (logits,) = w.output(w.normalised(x, w.output_norm))
-      return (logits if self.config.logit_scale == 1 else logits * self.config.logit_scale).realize()
+      logits = logits if self.config.logit_scale == 1 else logits * self.config.logit_scale
+      return capped(logits, self.config.logit_cap).realize()
 
     return read_tokens
 
-  def _layer(self, layer: Layer, cache: Tensor, x: Tensor, places: Sequence[UOp]) -> Tensor:
+  def _rotation(self, rope: Rope | None, factors: Array | None) -> tuple[Tensor, Tensor] | None:
+    """Cosines and sines at all positions, `(room, size / 2)`."""
+    if rope is None:
+      return None
+    cos, sin = rotations(rope, self._room, factors)
+    return Tensor(cos).realize(), Tensor(sin).realize()
+
+  def _positions_at(self, tokens: int, places: Sequence[UOp]) -> Tensor | None:
+    """The learned vectors of positions of tokens, `(tokens, dim)`."""
+    if self._weights.positions is None:
+      return None
+    starts = places[1::2]
+    parts = [self._positions[start : start + tokens // len(starts)] for start in starts]
+    return parts[0] if len(parts) == 1 else Tensor.cat(*parts)
+
+  def _layer(self, layer: Layer, number: int, x: Tensor, places: Sequence[UOp]) -> Tensor:
     """Attention and feed-forward, (tokens, dim)."""
-    w, y = self._weights, self._weights.normalised(x, layer.attention_norm)
+    w, y = self._weights, self._weights.normalised(x, layer.before[0])
     q, k, v = [part for linear in layer.qkv for part in linear(y)]
     if layer.qkv_bias is not None:
       q, k, v = (t + b for t, b in zip((q, k, v), layer.qkv_bias.split([int(t.shape[1]) for t in (q, k, v)])))
+    if self.config.architecture.whole_norms:
+      q, k = (t if norm is None else norm(t) for t, norm in ((q, layer.query_norm), (k, layer.key_norm)))
     each = 2 * int(x.shape[0]) // len(places)  # tokens of a sequence
     mixed = []
     for n, (slot, start) in enumerate(zip(places[::2], places[1::2])):
       part = slice(n * each, (n + 1) * each)
-      mixed.append(self._attend(layer, cache, q[part], k[part], v[part], slot, start))
-    x = self._added(x, layer.attention_output, w.ready(mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed)))
-    active = layer.up.gated(layer.gate, w.normalised(x, layer.feed_norm))
-    return self._added(x, layer.down, w.ready(active))
+      mixed.append(self._attend(layer, number, q[part], k[part], v[part], slot, start))
+    y = w.ready(mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed))
+    x = self._added(x, layer.attention_output, y, layer.after[0])
+    y = w.ready(layer.up.activated(layer.gate, w.normalised(x, layer.before[1]), self.config.architecture.activation))
+    return self._added(x, layer.down, y, layer.after[1])
 
-  def _added(self, x: Tensor, linear: Linear, y: Activations) -> Tensor:
+  def _added(self, x: Tensor, linear: Linear, y: Activations, after: Norm | None) -> Tensor:
     """`x` plus what a part of a layer gives."""
     scale = self.config.residual_scale
-    return (linear(y, x)[0] if scale == 1 else x + linear(y)[0] * scale).contiguous()
+    if after is not None and self.config.architecture.after == "sum":
+      return after(linear(y, x)[0]).contiguous()
+    if scale == 1 and after is None:
+      return linear(y, x)[0].contiguous()
+    (branch,) = linear(y)
+    return (x + (branch if after is None else after(branch)) * scale).contiguous()
 
-  def _attend(self, layer: Layer, cache: Tensor, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp) -> Tensor:
+  def _attend(self, layer: Layer, number: int, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp) -> Tensor:
     """Attention of tokens of one sequence, (tokens, heads * head_dim), whose keys and values are written first."""
-    config, tokens = self.config, int(q.shape[0])
+    config, tokens, cache, window = self.config, int(q.shape[0]), self._cache[number], self._windows[number]
     q, k, v = (t.reshape(tokens, -1, config.head_dim).transpose(0, 1) for t in (q, k, v))
-    q, k = self._normalised_heads(q, layer.query_norm), self._normalised_heads(k, layer.key_norm)
-    q, k = self._rotate(q, start), self._rotate(k, start)
+    if not config.architecture.whole_norms:
+      q, k = (t if norm is None else norm(t) for t, norm in ((q, layer.query_norm), (k, layer.key_norm)))
+    if (rotation := self._rotations[config.windows[number] > 0]) is not None:
+      q, k = self._rotate(q, rotation, start), self._rotate(k, rotation, start)
     end = start + tokens
     cache[:, slot, :, start:end] = Tensor.stack(k, v).cast(cache.dtype)
     keys, values = (cache[i, slot, :, :end].float() for i in (0, 1))
     rows = config.heads // config.kv_heads * tokens
     q = q.reshape(config.kv_heads, rows, config.head_dim)
     scores = (q @ keys.transpose(1, 2) * config.attention_scale).reshape(config.heads, tokens, end)
-    if tokens > 1:
-      place = Tensor.arange(tokens).reshape(1, -1, 1) + start
-      scores = (Tensor.arange(end).reshape(1, 1, -1) <= place).where(scores, float("-inf"))
+    scores = capped(scores, config.attention_cap)
+    if tokens > 1 or window:
+      place, key = Tensor.arange(tokens).reshape(1, -1, 1) + start, Tensor.arange(end).reshape(1, 1, -1)
+      seen = key <= place
+      scores = (seen & (key > place - window) if window else seen).where(scores, float("-inf"))
     mixed: Tensor = scores.softmax(-1).reshape(config.kv_heads, rows, end) @ values
     return mixed.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
 
-  def _rotate(self, x: Tensor, start: UOp) -> Tensor:
+  def _rotate(self, x: Tensor, rotation: tuple[Tensor, Tensor], start: UOp) -> Tensor:
     """Rotary embedding of (heads, tokens, head_dim), whose first token stands at `start`."""
-    tokens, size = x.shape[1], self.config.rope_dim
-    cos, sin = self._cos[start : start + tokens], self._sin[start : start + tokens]
+    tokens = x.shape[1]
+    cos, sin = (table[start : start + tokens] for table in rotation)
+    size = 2 * int(cos.shape[1])
     part, rest = x[..., :size], x[..., size:]
     if self.config.architecture.rope == "halves":
       a, b = part[..., : size // 2], part[..., size // 2 :]
@@ -204,10 +230,10 @@ class Model:
       turned = Tensor.stack(a * cos - b * sin, a * sin + b * cos, dim=-1).flatten(-2)
     return turned.cat(rest, dim=-1) if rest.shape[-1] else turned
 
-  def _normalised_heads(self, x: Tensor, weight: Tensor | None) -> Tensor:
-    if weight is None:
-      return x
-    return x * (x.square().mean(-1, keepdim=True) + self.config.epsilon).rsqrt() * weight
+
+def capped(x: Tensor, cap: float) -> Tensor:
+  """`cap * tanh(x / cap)`; x where the cap is 0."""
+  return (x * (1 / cap)).tanh() * cap if cap else x
 
 
 def load_model(
@@ -220,4 +246,4 @@ def load_model(
   Raises ValueError for a file without a tensor that the architecture needs, or with one of another shape.
   """
   config = config_of(checkpoint)
-  return Model(config, Weights(checkpoint, config, exact), context, slots, cache_dtype)
+  return Model(config, Weights(checkpoint, config, exact, context), context, slots, cache_dtype)

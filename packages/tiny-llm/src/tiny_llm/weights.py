@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+import numpy as np
+
 from tiny_llm.architectures import Config
 from tiny_llm.checkpoint import Checkpoint
 from tiny_llm.packing import Packed, pack, packs
 from tiny_llm.products import FEW, Rounded, exact_product, product, rounded
+from tiny_llm.sampling import Array
 from tiny_tensor import Tensor, dtypes
 from tiny_tensor.nn.state import GGMLBlocks
 from tiny_uop.records import dataclass
@@ -17,6 +20,14 @@ __all__ = ["Layer", "Linear", "Weights"]
 
 UNUSED = {"output.weight"}
 """Tensors that a file may have without a use."""
+AFTER = {
+  "": None,
+  "branch": ("post_attention_norm", "post_ffw_norm"),
+  "sum": ("attn_output_norm", "layer_output_norm"),
+}
+"""The names of norms after attention and feed-forward."""
+FACTORS = ("rope_freqs", "rope_factors_short", "rope_factors_long")
+"""Tensors of factors of frequencies: for any context, up to the one that a model was first trained for, and beyond."""
 
 
 @dataclass(frozen=True)
@@ -58,101 +69,170 @@ class Linear:
 
   matrix: Packed | Plain
   sizes: tuple[int, ...]
+  bias: Tensor | None = None
 
   def __call__(self, x: Activations, added: Tensor | None = None) -> list[Tensor]:
-    """`x @ w.T` for each of the matrices, float32 `(tokens, rows)`; plus what is `added`."""
+    """`x @ w.T + bias` for each of the matrices, float32 `(tokens, rows)`; plus what is `added`."""
     w = self.matrix
+    if self.bias is not None:
+      added = self.bias if added is None else added + self.bias
     if isinstance(w, Packed) and x.rounded is not None:
-      whole = product(x.rounded(w.groups), w, added=added)
+      fits = added is None or added.ndim == 2
+      whole = product(x.rounded(w.groups), w, added=added if fits else None)
+      whole = whole if fits or added is None else whole + added
     else:
       whole = w.product(x.exact) if isinstance(w, Plain) else exact_product(x.exact, w)
       whole = whole if added is None else added + whole
     return [whole] if len(self.sizes) == 1 else list(whole.split(list(self.sizes), dim=1))
 
-  def gated(self, gate: Linear, x: Activations) -> Tensor:
-    """`silu(x @ gate.T) * (x @ w.T)`."""
-    w, other = self.matrix, gate.matrix
-    if isinstance(w, Packed) and isinstance(other, Packed) and w.plan is other.plan and x.rounded is not None:
+  def activated(self, gate: Linear | None, x: Activations, activation: str) -> Tensor:
+    """`f(x @ gate.T) * (x @ w.T)` for an activation function f, "silu" or "gelu"; `f(x @ w.T)` without a gate."""
+    w, other = self.matrix, None if gate is None else gate.matrix
+    packed = isinstance(w, Packed) and isinstance(other, Packed) and w.plan is other.plan
+    if packed and activation == "silu" and x.rounded is not None:
+      assert isinstance(w, Packed) and isinstance(other, Packed)
       return product(x.rounded(w.groups), w, gate=other)
-    return gate(x)[0].silu() * self(x)[0]
+    inner = (self if gate is None else gate)(x)[0]
+    active = inner.silu() if activation == "silu" else inner.gelu()
+    return active if gate is None else active * self(x)[0]
+
+
+@dataclass(frozen=True)
+class Norm:
+  """A norm by the root mean square; with a bias, of what a mean was taken from before."""
+
+  weight: Tensor
+  bias: Tensor | None
+  epsilon: float
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """`x` along its last axis, normalised."""
+    centred = x if self.bias is None else x - x.mean(-1, keepdim=True)
+    scaled = centred * (centred.square().mean(-1, keepdim=True) + self.epsilon).rsqrt() * self.weight
+    return scaled if self.bias is None else scaled + self.bias
 
 
 @dataclass(frozen=True)
 class Layer:
-  """The weights of a layer. `qkv` are one product, or three; biases are of all three, `(queries + 2 * keys,)`, norms of
-  each head, `(head_dim,)`."""
+  """The weights of a layer. `qkv` are one product, or three; biases are of all three, `(queries + 2 * keys,)`. Norms of
+  queries and keys are of each head, `(head_dim,)`, or of all. `before` and `after`: the norms of what goes into
+  attention and feed-forward and of what comes out, where there are such."""
 
-  attention_norm: Tensor
+  before: tuple[Norm | None, Norm | None]
+  after: tuple[Norm | None, Norm | None]
   qkv: tuple[Linear, ...]
   qkv_bias: Tensor | None
-  query_norm: Tensor | None
-  key_norm: Tensor | None
+  query_norm: Norm | None
+  key_norm: Norm | None
   attention_output: Linear
-  feed_norm: Tensor
-  gate: Linear
+  gate: Linear | None
   up: Linear
   down: Linear
 
 
 class Weights:
-  """The weights of a model, and how activations are made ready for products with them."""
+  """The weights of a model for `context` tokens, and how activations are made ready for products with them."""
 
-  def __init__(self, checkpoint: Checkpoint, config: Config, exact: bool) -> None:
-    self._checkpoint, self._config, self._exact = checkpoint, config, exact
+  def __init__(self, checkpoint: Checkpoint, config: Config, exact: bool, context: int) -> None:
+    self._checkpoint, self._config, self._exact, self._context = checkpoint, config, exact, context
     self._known: set[str] = set()
-    dim, hidden = config.dim, config.hidden
-    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    joined = config.architecture.joined
+    dim, architecture = config.dim, config.architecture
     self.token_table = self._linear(self._tensor("token_embd", (config.vocabulary, dim)))
-    self.rope_factors = self._vector("rope_freqs.weight", config.rope_dim // 2)
-    self.layers = []
-    for n in range(config.layers):
-      b = f"blk.{n}."
-      if joined:
-        qkv = parts_of(self._tensor(f"{b}attn_qkv", (queries + 2 * keys, dim)), queries, keys, keys)
-        gate, up = parts_of(self._tensor(f"{b}ffn_up", (2 * hidden, dim)), hidden, hidden)
-      else:
-        qkv = [self._tensor(f"{b}attn_{c}", (size, dim)) for c, size in (("q", queries), ("k", keys), ("v", keys))]
-        gate, up = (self._tensor(f"{b}ffn_{c}", (hidden, dim)) for c in ("gate", "up"))
-      biases = [self._vector(f"{b}attn_{c}.bias", size) for c, size in (("q", queries), ("k", keys), ("v", keys))]
-      given = [bias for bias in biases if bias is not None]
-      self.layers.append(
-        Layer(
-          attention_norm=self._norm(f"{b}attn_norm"),
-          qkv=self._together(qkv),
-          qkv_bias=Tensor.cat(*given).realize() if len(given) == 3 else None,
-          query_norm=self._vector(f"{b}attn_q_norm.weight", config.head_dim),
-          key_norm=self._vector(f"{b}attn_k_norm.weight", config.head_dim),
-          attention_output=self._linear(self._tensor(f"{b}attn_output", (dim, queries))),
-          feed_norm=self._norm(f"{b}ffn_norm"),
-          gate=self._linear(gate),
-          up=self._linear(up),
-          down=self._linear(self._tensor(f"{b}ffn_down", (dim, hidden))),
-        )
-      )
-    self.output_norm = self._norm("output_norm")
+    self.positions, self.rope_factors, self.added = self._positions(), None, None
+    if config.rope is not None:
+      self.rope_factors = self._factors()
+    if not architecture.causal and "token_types.weight" in checkpoint.tensors:
+      kinds = checkpoint.tensors["token_types.weight"].shape[0]
+      self.added = self._numbers("token_types", (kinds, dim))[:1].contiguous().realize()  # all is of the first kind
+    self.embedding_norm = self._norm("token_embd_norm") if architecture.after == "sum" else None
+    self.layers = [self._layer(f"blk.{n}.") for n in range(config.layers)]
+    self.output_norm = None if architecture.after == "sum" else self._norm("output_norm")
     untied = "output.weight" in checkpoint.tensors
     self.output = self._linear(self._tensor("output", (config.vocabulary, dim))) if untied else self.token_table
     known = self._known
     if unknown := [name for name in checkpoint.tensors if name not in known and name not in UNUSED]:
       raise ValueError(f"{checkpoint.path}: {config.name!r} has no use for the tensor {unknown[0]!r:.80}")
 
-  def embedding(self, tokens: Tensor) -> Tensor:
-    """The rows of the table of tokens, float32 `(tokens, dim)`."""
-    rows = self.token_table.matrix.numbers_of(tokens)
-    return rows if self._config.embedding_scale == 1 else rows * self._config.embedding_scale
+  def _layer(self, b: str) -> Layer:
+    """The layer whose tensors have names that begin with `b`."""
+    config, tensors = self._config, self._checkpoint.tensors
+    dim, hidden, architecture = config.dim, config.hidden, config.architecture
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    if f"{b}attn_qkv.weight" in tensors:
+      qkv = parts_of(self._tensor(f"{b}attn_qkv", (queries + 2 * keys, dim)), queries, keys, keys)
+      bias = self._vector(f"{b}attn_qkv.bias", queries + 2 * keys)
+    else:
+      sizes = (("q", queries), ("k", keys), ("v", keys))
+      qkv = [self._tensor(f"{b}attn_{c}", (size, dim)) for c, size in sizes]
+      biases = [self._vector(f"{b}attn_{c}.bias", size) for c, size in sizes]
+      given = [bias for bias in biases if bias is not None]
+      bias = Tensor.cat(*given).realize() if len(given) == 3 else None
+    gate = None
+    if not architecture.gated:
+      up = self._tensor(f"{b}ffn_up", (hidden, dim))
+    elif f"{b}ffn_gate.weight" in tensors:
+      gate, up = (self._tensor(f"{b}ffn_{c}", (hidden, dim)) for c in ("gate", "up"))
+    else:
+      gate, up = parts_of(self._tensor(f"{b}ffn_up", (2 * hidden, dim)), hidden, hidden)
+    whole = architecture.whole_norms
+    names = AFTER[architecture.after]
+    return Layer(
+      before=(None, None) if architecture.after == "sum" else (self._norm(f"{b}attn_norm"), self._norm(f"{b}ffn_norm")),
+      after=(None, None) if names is None else (self._norm(b + names[0]), self._norm(b + names[1])),
+      qkv=self._together(qkv),
+      qkv_bias=bias,
+      query_norm=self._head_norm(f"{b}attn_q_norm", queries if whole else config.head_dim),
+      key_norm=self._head_norm(f"{b}attn_k_norm", keys if whole else config.head_dim),
+      attention_output=self._biased(f"{b}attn_output", dim, queries),
+      gate=None if gate is None else self._linear(gate),
+      up=self._linear(up, bias=self._vector(f"{b}ffn_up.bias", hidden)),
+      down=self._biased(f"{b}ffn_down", dim, hidden),
+    )
 
-  def normalised(self, x: Tensor, weight: Tensor) -> Activations:
-    """Activations over their root mean square, times a weight."""
-    epsilon = self._config.epsilon
-    exact = (x * (x.square().mean(-1, keepdim=True) + epsilon).rsqrt() * weight).contiguous()
-    made = lru_cache(lambda groups: rounded(x, weight, epsilon, groups))
-    return Activations(exact, None if self._exact else made)
+  def embedding(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    """The rows of the table of tokens, float32 `(tokens, dim)`, with those of `positions` where these are learned."""
+    rows, scale = self.token_table.matrix.numbers_of(tokens), self._config.embedding_scale
+    rows = rows if scale == 1 else rows * scale
+    for more in (positions, self.added):
+      rows = rows if more is None else rows + more
+    return rows if self.embedding_norm is None else self.embedding_norm(rows)
+
+  def normalised(self, x: Tensor, norm: Norm | None) -> Activations:
+    """Activations, normalised if there is a norm."""
+    if norm is None or norm.bias is not None:
+      return self.ready(x if norm is None else norm(x))
+    made = lru_cache(lambda groups: rounded(x, norm.weight, norm.epsilon, groups))
+    return Activations(norm(x).contiguous(), None if self._exact else made)
 
   def ready(self, x: Tensor) -> Activations:
     """Activations as they are."""
     x = x.contiguous()
     return Activations(x, None if self._exact else lru_cache(lambda groups: rounded(x, groups=groups)))
+
+  def _positions(self) -> Tensor | None:
+    """The vectors of positions `(positions, dim)`, where they are learned."""
+    if self._config.rope is not None:
+      return None
+    return self._numbers("position_embd", (self._config.context, self._config.dim))
+
+  def _factors(self) -> Array | None:
+    """What the frequencies of rotations are divided by, for models with such factors; `(half,)`."""
+    rope = self._config.rope
+    assert rope is not None
+    found = {name: self._vector(f"{name}.weight", rope.size // 2) for name in FACTORS}
+    name = FACTORS[0]
+    if found[FACTORS[1]] is not None or found[FACTORS[2]] is not None:
+      name = FACTORS[2] if self._context > rope.trained else FACTORS[1]
+      if found[name] is None:
+        raise ValueError(f"{self._checkpoint.path}: it has factors of positions, but not {name}.weight")
+    elif rope.scaling == "longrope":
+      raise ValueError(f"{self._checkpoint.path}: positions are scaled by longrope, but {FACTORS[1]}.weight is missing")
+    factors = found[name]
+    if factors is None:
+      return None
+    if not (array := factors.numpy().astype(np.float64)).all():
+      raise ValueError(f"{self._checkpoint.path}: {name}.weight has zeros")
+    return array
 
   def _together(self, matrices: list[GGMLBlocks]) -> tuple[Linear, ...]:
     """One product where all matrices have one format that is packed, else one each."""
@@ -160,16 +240,31 @@ class Weights:
       return (self._linear(*matrices),)
     return tuple([self._linear(b) for b in matrices])
 
-  def _linear(self, *matrices: GGMLBlocks) -> Linear:
+  def _linear(self, *matrices: GGMLBlocks, bias: Tensor | None = None) -> Linear:
     sizes = tuple([b.shape[0] for b in matrices])
     if packs(matrices[0]):
-      return Linear(pack(list(matrices)), sizes)
+      return Linear(pack(list(matrices)), sizes, bias)
     (only,) = matrices
     plain = only.format.decode is None
-    return Linear(Plain((only.numbers().to(None) if plain else only.on()).contiguous().realize(), only), sizes)
+    return Linear(Plain((only.numbers().to(None) if plain else only.on()).contiguous().realize(), only), sizes, bias)
 
-  def _norm(self, name: str) -> Tensor:
-    return _vector_of(self._tensor(name, (self._config.dim,)))
+  def _biased(self, name: str, rows: int, columns: int) -> Linear:
+    return self._linear(self._tensor(name, (rows, columns)), bias=self._vector(f"{name}.bias", rows))
+
+  def _norm(self, name: str) -> Norm:
+    """A norm of the states; with a bias where the architecture's are such."""
+    size, with_bias = (self._config.dim,), self._config.architecture.norm == "layer"
+    bias = _vector_of(self._tensor(name, size, "bias")) if with_bias else None
+    return Norm(_vector_of(self._tensor(name, size)), bias, self._config.epsilon)
+
+  def _head_norm(self, name: str, size: int) -> Norm | None:
+    """A norm of heads, which may be there."""
+    weight = self._vector(f"{name}.weight", size)
+    return None if weight is None else Norm(weight, None, self._config.epsilon)
+
+  def _numbers(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    """A tensor in float32."""
+    return _vector_of(self._tensor(name, shape))
 
   def _vector(self, name: str, size: int) -> Tensor | None:
     """A vector that may be there."""
