@@ -18,6 +18,7 @@ import tiny_runtime
 from tiny_runtime import Profile, Record
 from tiny_sched import schedule_cache_clear, schedule_cache_info
 from tiny_tensor import Context, GlobalCounters, Tensor, TinyJit, nn
+from tiny_tensor.origins import objects_below
 from tiny_uop.origins import MARK, Origin, recording
 
 
@@ -257,6 +258,17 @@ def test_what_cannot_be_looked_through_has_no_name_and_stops_nobody() -> None:
 
   with Context(DEVICE="CPU"), tiny_runtime.profile():
     assert Holder(Closed()).compute() == Holder(Growing(a=1)).compute() == [4.0, 7.0]
+
+
+def test_names_are_not_looked_for_in_what_belongs_to_the_program() -> None:
+  class Library:
+    def __init__(self) -> None:
+      self.module, self.kind, self.function = tiny_runtime, Model, tiny_runtime.profile
+      self.layers = [Model()]
+
+  found = [path for path, _ in objects_below(Library(), "library")]
+  assert found[:3] == ["library", "library.layers", "library.layers.0"]
+  assert not any(path.startswith(("library.module", "library.kind", "library.function")) for path in found)
 
 
 PROGRAM = """

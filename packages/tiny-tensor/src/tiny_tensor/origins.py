@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from sys import getrefcount
-from types import FrameType
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar, cast
 
 from tiny_tensor.pytree import children_of
@@ -30,6 +30,8 @@ NOBODY_ELSE = 4
 """References to the variables of a frame: its own, two here, and that of the question."""
 MOST_OBJECTS = 100_000
 """Objects of a model that are given names."""
+NO_PARTS = (ModuleType, type, FunctionType, BuiltinFunctionType, MethodType)
+"""Objects with attributes that belong to the program and not to the object that holds them."""
 
 
 class _Here(threading.local):
@@ -222,7 +224,9 @@ def objects_below(root: object, name: str) -> Iterator[tuple[str, object]]:
     if len(seen) > MOST_OBJECTS or isinstance(value, UOp):
       continue
     for part, child in children_of(value):
-      if id(child) not in seen and (hasattr(child, "__dict__") or isinstance(child, (list, tuple, dict))):
+      if id(child) in seen or isinstance(child, NO_PARTS):
+        continue
+      if hasattr(child, "__dict__") or isinstance(child, (list, tuple, dict)):
         seen.add(id(child))
         queue.append((f"{path}.{part}", child))
 
