@@ -103,6 +103,15 @@ def test_chained_matmuls_are_not_recomputed(run: Run) -> None:
   assert run(matmul(h, new(32, 8))) == ["reduce_16x32_r24", "reduce_16x8_r32"]
 
 
+def test_an_activation_is_computed_where_its_input_is() -> None:
+  """It uses its input several times; the product after it reads what it gives, and computes nothing of it again."""
+  y = matmul(new(16, 24), new(24, 32))
+  h = ((y < 0) | y.alu(Ops.CMPEQ, y.const_like(0))).where(y.const_like(0), y)
+  first, second = (call.src[0] for call in schedule(UOp.sink(stored(matmul(h, new(32, 8))))).src)
+  compared = [sum(u.op is Ops.CMPLT for u in kernel.toposort) for kernel in (first, second)]
+  assert compared == [1, 0]
+
+
 def test_expensive_operand_of_a_matmul_is_computed_once(run: Run) -> None:
   assert run(matmul(new(64, 64).exp(), new(64, 64))) == ["elementwise_4096", "reduce_64x64_r64"]
   assert run(matmul(new(64, 64) * 2, new(64, 64))) == ["reduce_64x64_r64"]

@@ -177,6 +177,18 @@ def _continued(reduce: UOp) -> UOp | None:
   return inner if inner.op is Ops.REDUCE and inner.arg[0] is reduce.arg[0] else None
 
 
+def _joined(nodes: Sequence[UOp]) -> set[UOp]:
+  """The nodes all of whose users are parts of one elementwise expression, as an activation uses its input several
+  times: what gets memory, if anything does, is that expression."""
+  ends: dict[UOp, set[UOp]] = {}  # of each node, the last nodes of the expressions that use it
+  for u in reversed(nodes):
+    own = ends.setdefault(u, set())
+    end = next(iter(own)) if is_alu(u) and len(own) == 1 else u
+    for s in u.src:
+      ends.setdefault(s, set()).add(end)
+  return {u for u, own in ends.items() if len(own) == 1}
+
+
 class CostTable:
   """RecomputeCost and memory views of every node of a graph in topological order."""
 
@@ -187,6 +199,7 @@ class CostTable:
     self.ends: set[UOp] = set()
     # a reduction that is only broadcast stays one per row
     users = Counter([s for u in nodes if u.op is not Ops.EXPAND for s in u.src])
+    joined = _joined(nodes)
     continued = {_continued(u) for u in nodes if u.op is Ops.REDUCE}
     # places that a sum picks elements by are read from memory; other tables are computed where they are wanted
     places = {s for u in nodes if u.op in GroupOp.Compare for s in u.src}
@@ -197,7 +210,7 @@ class CostTable:
       cost = self.compute(u)
       cost = self.costs[u] = replace(cost, continues=True) if u in continued else cost
       dear = is_alu(u) and cost.is_dear and (u in places or not cost.is_table)
-      likely = users[u] > 1 and (cost.below is Below.FULL or dear)
+      likely = users[u] > 1 and (dear or (cost.below is Below.FULL and u not in joined))
       self.seen[u] = self.end(u) if likely else cost
 
   def end(self, u: UOp, below: Below = Below.NONE) -> RecomputeCost:
