@@ -1,4 +1,4 @@
-"""Many processes and machines: the same program under mpiexec or Slurm."""
+"""Many processes and machines: the same program under mpiexec, torchrun or Slurm."""
 
 from tiny_dist.checkpoint import CheckpointError, Stop, batches, load, own_rows, save
 from tiny_dist.groups.protocol import Fabric, Group, Unusable

