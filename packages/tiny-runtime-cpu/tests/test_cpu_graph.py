@@ -45,6 +45,11 @@ def captured(size: int) -> tuple[CapturedGraph, UOp]:
   return CapturedGraph(schedules, [x], [y]), x
 
 
+def threads(graph: Graph) -> list[int]:
+  """Threads of each call."""
+  return [settings.division[2] for settings in graph._settings]
+
+
 def native(graph: CapturedGraph) -> Graph:
   (piece,) = graph._pieces
   made = piece._graph  # type: ignore[attr-defined]
@@ -66,9 +71,9 @@ def test_tiny_kernels_stay_on_this_thread_and_keep_the_gil() -> None:
   with Context(CPU_COUNT=3):
     for graph in (small, large):
       graph.replay([graph.inputs[0]])
-  assert list(native(small)._rows)[5::6] == [1, 1] and native(small)._header[0] == 0
+  assert threads(native(small)) == [1, 1] and native(small)._header[0] == 0
   assert native(small)._function is native(small)._native.run_graph_locked
-  assert list(native(large)._rows)[5::6] == [3, 3] and native(large)._header[0] != 0
+  assert threads(native(large)) == [3, 3] and native(large)._header[0] != 0
   assert native(large)._function is native(large)._native.run_graph
   assert SHORT_NS < 2 * 8 * LARGE / 32
 
@@ -175,8 +180,8 @@ def test_copies_are_divided_unless_they_overlap() -> None:
   memories = [device.adopt(memoryview(own)[start : start + nbytes]) for start in (0, 64, nbytes + 64)]
   calls = [GraphCopy((2, 0), (0, 0), nbytes), GraphCopy((1, 0), (0, 0), nbytes), GraphCopy((1, 0), (1, 64), 4096)]
   graph = device.make_graph(calls, memories)
-  threads = [graph._division(one, 4)[2] for one in calls]
-  assert threads[0] > 1 and threads[1:] == [1, 1]
+  divided = [graph._division(one, (), 4)[2] for one in calls]
+  assert divided[0] > 1 and divided[1:] == [1, 1]
   own[:nbytes] = before = bytes(range(256)) * (nbytes // 256)
   device.run_graph(graph, (), (), False)
   assert own[nbytes + 64 :] == before and own[64 + 4096 : 64 + nbytes] == before[4096:]

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Sequence
 
-from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel
+from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphChange, GraphCopy, GraphKernel
 from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_cpu.graph import Graph
 from tiny_runtime_cpu.host import host_arch, memory_bytes
@@ -52,6 +52,7 @@ class CPUDevice:
       peers=True,
       peer_graphs=graphs,
       graph_times=graphs,
+      graph_changes=graphs,
     )
     self.info = DeviceInfo("CPU", str(host_arch()), memory_limit or memory_bytes(), capabilities)
     self.allocator = Allocator(self.info.memory)
@@ -171,6 +172,11 @@ class CPUDevice:
     start = time.perf_counter()
     graph.run_timed(self.pool)
     return time.perf_counter() - start
+
+  def change_graph(self, graph: Graph, changes: Sequence[GraphChange]) -> None:
+    """The capability `GraphChanges`."""
+    for change in changes:
+      graph.change_together(change.calls, change.integers, change.global_size)
 
   def graph_times(self, graph: Graph) -> list[tuple[float, float]]:
     """The capability `GraphTimes`."""

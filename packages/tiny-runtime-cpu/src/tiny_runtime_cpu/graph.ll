@@ -3,8 +3,11 @@
 declare ptr @memmove(ptr, ptr, i64)
 declare i32 @clock_gettime(i32, ptr)
 
-; One call of a graph: the arguments of pool_run.
-%call = type { ptr, ptr, ptr, i64, i64, i64 }  ; function, buffers, integers, extent, chunks, threads
+; One call of a graph: the arguments of pool_run. Calls that change together share integers and division.
+%call = type { ptr, ptr, ptr, ptr }  ; function, buffers, integers, division
+
+; How a call is divided among threads.
+%division = type { i64, i64, i64 }  ; extent, chunks, threads
 
 ; Where an address has to be written: *target = addresses[index] + offset.
 %patch = type { ptr, i64, i64 }  ; target, index, offset
@@ -96,9 +99,10 @@ call:
   %function_field = getelementptr %call, ptr %calls, i64 %c, i32 0
   %buffers_field = getelementptr %call, ptr %calls, i64 %c, i32 1
   %integers_field = getelementptr %call, ptr %calls, i64 %c, i32 2
-  %extent_field = getelementptr %call, ptr %calls, i64 %c, i32 3
-  %chunks_field = getelementptr %call, ptr %calls, i64 %c, i32 4
-  %threads_field = getelementptr %call, ptr %calls, i64 %c, i32 5
+  %division_field = getelementptr %call, ptr %calls, i64 %c, i32 3
+  %extent_field = load ptr, ptr %division_field
+  %chunks_field = getelementptr %division, ptr %extent_field, i64 0, i32 1
+  %threads_field = getelementptr %division, ptr %extent_field, i64 0, i32 2
   %extent = load i64, ptr %extent_field
   %some = icmp sgt i64 %extent, 0
   br i1 %some, label %run, label %next

@@ -26,6 +26,24 @@ SHORT_NS = 20_000
 Call = GraphKernel | GraphCopy
 
 
+class _Settings:
+  """What may change from run to run of a call, or of several that change together: integers, size, and the division
+  among threads; and where the native loop finds them."""
+
+  __slots__ = ("call", "division", "global_size", "integers", "shared")
+
+  def __init__(self, call: Call, shared: bool) -> None:
+    self.call = call
+    """The call, or the first of them: the program, or what is copied."""
+    integers, self.global_size = (call.integers, call.global_size) if isinstance(call, GraphKernel) else ((), ())
+    self.integers, self.division = (ctypes.c_int64 * len(integers))(*integers), (ctypes.c_int64 * 3)()
+    self.shared = shared
+
+  def places(self) -> list[ctypes.c_int64 | int]:
+    """Two fields of a row of the table."""
+    return [ctypes.addressof(self.integers), ctypes.addressof(self.division)]
+
+
 class Graph:
   """A table of calls, each a function, its arguments and its division among threads; fields of graph.ll."""
 
@@ -38,8 +56,11 @@ class Graph:
     self._copies = any(isinstance(call, GraphCopy) for call in calls)
     self._limit = self._workers = -1  # what the division was made for
     self._alone = False  # no number of threads would change it
-    self._threads = [1] * len(self._calls)
-    self._resized: set[int] = set()  # calls with another size than the one that was divided
+    self._settings: list[_Settings] = []
+    """Of each call."""
+    self._together: dict[tuple[int, ...], _Settings] = {}
+    """Of calls that change together."""
+    self._resized: set[_Settings] = set()  # those with another size than the one that was divided
     self._lay_out()
     for position, block in enumerate(memories):
       self.place(position, block)
@@ -49,33 +70,26 @@ class Graph:
   def _lay_out(self) -> None:
     """Make the table, the arguments of all calls, and the patches that write addresses into them."""
     buffers = [_buffers(call) for call in self._calls]
-    integers = [call.integers if isinstance(call, GraphKernel) else () for call in self._calls]
     self._pointers = (ctypes.c_int64 * sum(map(len, buffers)))()
-    self._integers = (ctypes.c_int64 * sum(map(len, integers)))()
-    pointer, integer = ctypes.addressof(self._pointers), ctypes.addressof(self._integers)
+    pointer = ctypes.addressof(self._pointers)
     rows: list[int] = []
     patches: list[int] = []
-    for call, uses, values in zip(self._calls, buffers, integers):
+    for call, uses in zip(self._calls, buffers):
       function = call.program.address if isinstance(call, GraphKernel) else self._native.copy_bytes
-      rows += (function, pointer, integer, 0, 0, 0)
+      rows += (function, pointer, 0, 0)
       for position, offset, nbytes in uses:
         self._needs[position] = max(self._needs[position], offset + nbytes)
         patches += (pointer, position, offset)
         pointer += 8
-      integer += 8 * len(values)
     self._rows = (ctypes.c_int64 * len(rows))(*rows)
     self._patches = (ctypes.c_int64 * len(patches))(*patches)
     tables = [ctypes.addressof(table) for table in (self._rows, self._patches, self._addresses)]
-    self._header = (ctypes.c_int64 * 9)(0, tables[0], len(rows) // 6, tables[1], len(patches) // 3, tables[2])
+    self._header = (ctypes.c_int64 * 9)(0, tables[0], len(self._calls), tables[1], len(patches) // 3, tables[2])
     self._times: ctypes.Array[ctypes.c_int64] | None = None
     self._header_address = ctypes.addressof(self._header)
-    self._first_integers = [sum(map(len, integers[:n])) for n in range(len(integers))]
-    for n, values in enumerate(integers):
-      self._set_integers(n, values)
-
-  def _set_integers(self, index: int, values: Sequence[int]) -> None:
-    first = self._first_integers[index]
-    self._integers[first : first + len(values)] = [*values]
+    for n, call in enumerate(self._calls):
+      self._settings.append(settings := _Settings(call, False))
+      self._rows[4 * n + 2 : 4 * n + 4] = settings.places()
 
   def place(self, position: int, block: Block) -> None:
     """Use another memory. Raises ValueError if it is too small or was freed."""
@@ -87,10 +101,37 @@ class Graph:
 
   def change(self, index: int, kernel: GraphKernel) -> None:
     """Use other integers and another size for a call."""
-    before, self._calls[index] = self._calls[index], kernel
-    self._set_integers(index, kernel.integers)
-    if not isinstance(before, GraphKernel) or before.global_size != kernel.global_size:
-      self._resized.add(index)
+    settings = self._settings[index]
+    if settings.shared:
+      self._join((index,))
+      settings = self._settings[index]
+    self._change(settings, kernel.integers, kernel.global_size)
+
+  def change_together(self, calls: tuple[int, ...], integers: Sequence[int], global_size: tuple[int, ...]) -> None:
+    """Use other integers and another size for calls of one program."""
+    if calls not in self._together:
+      self._together[calls] = self._join(calls)
+    self._change(self._together[calls], integers, global_size)
+
+  def _change(self, settings: _Settings, integers: Sequence[int], global_size: tuple[int, ...]) -> None:
+    settings.integers[:] = [*integers]
+    if settings.global_size != global_size:
+      settings.global_size = global_size
+      self._resized.add(settings)
+
+  def _join(self, calls: tuple[int, ...]) -> _Settings:
+    """New settings for some calls, which they share; whom they shared theirs with before no longer do."""
+    apart = {n for known in self._together if not set(calls).isdisjoint(known) for n in known}.difference(calls)
+    self._together = {known: found for known, found in self._together.items() if set(calls).isdisjoint(known)}
+    for indices in (calls, *[(n,) for n in apart]):
+      before = self._settings[indices[0]]
+      settings = _Settings(self._calls[indices[0]], len(indices) > 1)
+      settings.integers[:], settings.global_size = [*before.integers], before.global_size
+      for n in indices:
+        self._settings[n] = settings
+        self._rows[4 * n + 2 : 4 * n + 4] = settings.places()
+      self._resized.add(settings)
+    return self._settings[calls[0]]
 
   def run_timed(self, pool: Pool) -> None:
     """Run all calls, and note when."""
@@ -119,34 +160,33 @@ class Graph:
       # a forked child's pool has another state than the parent's, whose threads are not there
       other = self._workers > 0 and self._header[0] != pool.address
       if limit != self._limit or pool.workers < self._workers or other:
-        self._divide(pool, limit, range(len(self._calls)))
+        self._divide(pool, limit, dict.fromkeys(self._settings), 1)
       elif self._resized:
-        self._divide(pool, limit, self._resized)
+        self._divide(pool, limit, self._resized, self._workers + 1)
       if self._workers:
         pool.affinity.settle()
     self._function(self._header_address)
 
-  def _divide(self, pool: Pool, limit: int, calls: Iterable[int]) -> None:
-    """Decide how many threads each of some calls gets."""
-    for n in calls:
-      extent, parts, threads = self._division(self._calls[n], limit)
+  def _divide(self, pool: Pool, limit: int, changed: Iterable[_Settings], most: int) -> None:
+    """Decide how many threads each of some calls gets; others have `most` at most."""
+    for settings in changed:
+      extent, parts, threads = self._division(settings.call, settings.global_size, limit)
       if threads > 1:
         threads = pool.ensure(threads)
-      self._rows[6 * n + 3 : 6 * n + 6] = [extent, parts, threads]
-      self._threads[n] = threads
+      settings.division[:] = [extent, parts, threads]
+      most = max(most, threads)
     self._resized.clear()
-    most = max(self._threads, default=1)
     if self._limit != limit:
       self._alone = all(threads_for(_nanoseconds(call), NS_PER_HOT_THREAD) == 1 for call in self._calls)
     self._limit, self._workers = limit, most - 1
     self._header[0] = pool.address if most > 1 else 0
     self._header[6] = HOT * self._native.spin
 
-  def _division(self, call: Call, limit: int) -> tuple[int, int, int]:
+  def _division(self, call: Call, global_size: Sequence[int], limit: int) -> tuple[int, int, int]:
     """(extent, parts, threads) of a call."""
     useful = threads_for(_nanoseconds(call), NS_PER_HOT_THREAD)
     if isinstance(call, GraphKernel):
-      extent = 0 if 0 in call.global_size else call.global_size[0]
+      extent = 0 if 0 in global_size else global_size[0]
       return (extent, *divide(extent, useful, limit))
     target, source = (self._addresses[position] + offset for position, offset in (call.target, call.source))
     if abs(target - source) < call.nbytes:  # they overlap: one part

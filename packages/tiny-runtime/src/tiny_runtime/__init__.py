@@ -11,6 +11,7 @@ from tiny_runtime.contract import (
   Capabilities,
   Compiler,
   DeviceInfo,
+  GraphChange,
   GraphCopy,
   GraphKernel,
   Graphs,
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
 __all__ = [
   "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
   "Communicator", "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "ExecItem", "GlobalCounters",
-  "GraphCopy", "GraphKernel", "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure", "Memory", "Metadata",
-  "OutOfMemory", "Profile", "Program", "Record", "Unavailable", "adopted_buffer", "buffer_of", "cache_folder",
-  "cached_bytes", "capture", "exec_items", "host_buffer", "profile", "run", "run_schedule", "use_communicator",
+  "GraphChange", "GraphCopy", "GraphKernel", "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure", "Memory",
+  "Metadata", "OutOfMemory", "Profile", "Program", "Record", "Unavailable", "adopted_buffer", "buffer_of",
+  "cache_folder", "cached_bytes", "capture", "exec_items", "host_buffer", "profile", "run", "run_schedule",
+  "use_communicator",
 ]  # fmt: skip
 
 # what compiles and runs is imported when something runs

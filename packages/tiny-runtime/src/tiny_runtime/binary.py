@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tiny_uop import ParamInfo, ProgramInfo, UOp, dtypes, evaluate
+from tiny_uop import Ops, ParamInfo, ProgramInfo, UOp, dtypes, evaluate
 from tiny_uop.records import dataclass
 from tiny_uop.text.print import print_uop
 
@@ -47,6 +47,8 @@ class Binary:
     """Global size, local size, operations and bytes of a launch, for these values of the variables."""
 
     def number(size: UOp) -> int:
+      if size.op is Ops.CONST:  # most are, and a captured graph asks in every replay
+        return int(size.arg)
       value = evaluate(size, values)
       assert not isinstance(value, tuple)
       return int(value)

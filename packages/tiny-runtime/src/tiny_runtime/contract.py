@@ -18,7 +18,7 @@ from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
 from tiny_uop.records import dataclass
 
-API: tuple[int, int] = (1, 6)
+API: tuple[int, int] = (1, 7)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
 and a minor not above."""
 
@@ -93,6 +93,8 @@ class Capabilities:
   """With `graphs` and `peers`: a graph may have calls of several devices; see `Graphs`. (Since 1.4.)"""
   graph_times: bool = False
   """With `graphs`: implements `GraphTimes`, for profiles. (Since 1.6.)"""
+  graph_changes: bool = False
+  """With `graphs`: implements `GraphChanges`: many calls of a graph change at once. (Since 1.7.)"""
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,27 @@ class Graphs(Protocol):
     (position, the memory to use there), `kernels` (index of a call, the same program and buffers with other integers
     and sizes). Both are empty in the usual case, which should cost as little as one launch. `wait` and errors: see
     `Device.launch`."""
+
+
+@dataclass(frozen=True)
+class GraphChange:
+  """Other integers and sizes for `calls` of a graph, by their indices, all of one program."""
+
+  calls: tuple[int, ...]
+  integers: tuple[int, ...]
+  global_size: tuple[int, ...]
+  local_size: tuple[int, ...]
+
+
+@runtime_checkable
+class GraphChanges(Protocol):
+  """Optional, claimed by `Capabilities.graph_changes`: the layers of a model launch one kernel many times, with the
+  same values of variables."""
+
+  def change_graph(self, graph: Graph, changes: Sequence[GraphChange]) -> None:
+    """From the next run on, the calls of each change have these integers and sizes, as if `run_graph` were given each
+    of them. The same calls come together again and again, so to change them should cost as little as to change
+    one."""
 
 
 @runtime_checkable

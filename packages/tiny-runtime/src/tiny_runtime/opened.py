@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import Backend, Compiler, Device, Graph, GraphCopy, GraphKernel, Memory, Program
+from tiny_runtime.contract import Backend, Compiler, Device, Graph, GraphChange, GraphCopy, GraphKernel, Memory, Program
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
 from tiny_runtime.plugins.plugin import describe, is_fault, shown
@@ -211,6 +211,10 @@ class OpenDevice:
         self._free_released()
       lock.release()
     raise self._gone(f"a captured graph on {self.name}")
+
+  def change_graph(self, graph: Graph, changes: Sequence[GraphChange]) -> None:
+    """Change calls of a graph. Only where `capabilities.graph_changes`."""
+    self._call(f"changing a captured graph on {self.name}", self.device.change_graph, graph, changes)  # type: ignore[attr-defined]  # claimed
 
   def graph_times(self, graph: Graph) -> Sequence[tuple[float, float]]:
     """When each call of a graph ran in its last run that was waited for. Only where `capabilities.graph_times`."""

@@ -20,6 +20,7 @@ from tiny_runtime.contract import (
   Backend,
   Compiler,
   Device,
+  GraphChanges,
   GraphKernel,
   Graphs,
   GraphTimes,
@@ -77,7 +78,7 @@ def wrap_device(device: Device) -> Device:
   record = device.info.capabilities
   claims = {
     HostMapped: record.host_mapped, HostImport: record.host_import, Peers: record.peers, Graphs: record.graphs,
-    GraphTimes: record.graph_times,
+    GraphTimes: record.graph_times, GraphChanges: record.graph_changes,
   }  # fmt: skip
   wrapped: Device = _device_class(*(protocol for protocol, claimed in claims.items() if claimed))(device)
   return wrapped

@@ -31,6 +31,7 @@ METHODS = {
   "peers": ("reaches", "copy_from"),
   "peer_graphs": ("make_graph", "run_graph", "reaches", "copy_from"),
   "graph_times": ("make_graph", "run_graph", "graph_times"),
+  "graph_changes": ("make_graph", "run_graph", "change_graph"),
 }
 """What a device has that makes the claim."""
 
@@ -40,7 +41,7 @@ SUITES = {
   "test_level3_workgroups": ["local_memory", "max_local_size"],
   "test_level3_accumulate": ["atomics"],
   "test_level5_capabilities": ["kernels", "host_mapped", "host_import", "persistent", "survives_fork", "reentrant"],
-  "test_level5_graphs": ["graphs", "peer_graphs", "graph_times"],
+  "test_level5_graphs": ["graphs", "peer_graphs", "graph_times", "graph_changes"],
   "test_level5_peers": ["peers"],
 }
 """What tries which claims of the record."""

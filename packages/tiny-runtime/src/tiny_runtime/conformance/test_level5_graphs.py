@@ -25,7 +25,7 @@ from tiny_runtime.conformance.test_level4_order import (
 )
 from tiny_runtime.conformance.test_level5_peers import BYTES, Pair, copy, paired
 from tiny_runtime.conformance.values import pack, unpack
-from tiny_runtime.contract import GraphCopy, GraphKernel, Memory
+from tiny_runtime.contract import GraphChange, GraphCopy, GraphKernel, Memory
 from tiny_uop import UOp
 
 ORDER = "the calls of a graph run in order, after all launches before; each sees what those before it wrote"
@@ -223,6 +223,50 @@ def test_other_variables(calls: Calls) -> None:
   before = calls.values(z)
   again()  # the last values stay
   calls.expect("the last variables, which stay", {z: before}, CHANGES)
+
+
+def test_calls_that_change_together(calls: Calls) -> None:
+  """The capability `graph_changes`: as `run_graph` with each of the calls."""
+  calls.target.needs("graph_changes")
+  n = UOp.variable("n", 0, 32)
+  i = UOp.range(n, 0)
+  out, source = (UOp.param(slot, I.ptr(32)) for slot in range(2))
+  prefix = calls.load(kernel("graph_together", out.index(i).store(source.index(i).load() + n.cast(I)).end(i)))
+  x = calls.memory(range(32))
+  made = [calls.memory([0] * 32) for _ in range(4)]
+
+  def call(position: int, length: int) -> GraphKernel:
+    return prefix((position, 0), (x, 0), n=length)
+
+  graph = calls.device.make_graph([call(position, 3) for position in made], calls.memories)
+  held, lengths, all_calls = [[0] * 32 for _ in made], [3] * 4, (0, 1, 2, 3)
+
+  def run(what: str, together: Mapping[tuple[int, ...], int], alone: Mapping[int, int]) -> None:
+    changes, kernels = [], []
+    for indices, length in together.items():
+      one = call(made[0], length)
+      changes.append(GraphChange(indices, one.integers, one.global_size, one.local_size))
+      for index in indices:
+        lengths[index] = length
+    for index, length in alone.items():
+      kernels.append((index, call(made[index], length)))
+      lengths[index] = length
+    if changes:
+      calls.device.change_graph(graph, changes)
+    calls.device.run_graph(graph, (), kernels, False)
+    for values, length in zip(held, lengths):
+      values[:length] = [k + length for k in range(length)]
+    calls.expect(what, dict(zip(made, held)), CHANGES)
+
+  run("as they were made", {}, {})
+  run("all together", {all_calls: 32}, {})
+  run("again", {all_calls: 1}, {})
+  run("what stays", {}, {})
+  run("one of them alone", {}, {2: 7})
+  run("all together after that", {all_calls: 0}, {})
+  run("two and two", {(0, 3): 5, (1, 2): 9}, {})
+  run("one of two, and the others", {(1, 2): 6}, {0: 11})
+  run("all together at last", {all_calls: 30}, {})
 
 
 def test_kernels_that_use_all_of_the_device(calls: Calls) -> None:

@@ -116,6 +116,7 @@ class CapturedGraph:
     self._passed = not bases.keys().isdisjoint(self.inputs)
     self._pieces = cut(self._launches, name)
     self._pieces_by_launch = [(piece, n) for piece in self._pieces for n in range(len(piece.launches))]
+    self._symbolic = [(piece, n, group.first) for piece in self._pieces for n, group in enumerate(piece.groups)]
     self._places = {uop: self._places_of(uop, calls) for uop in (*self.inputs, *fresh)}
     self._results = ResultPool({uop: self._places[uop] for uop in fresh}, self.outputs)
     used = zip(map(buffers_of, calls), self._launches)
@@ -208,10 +209,10 @@ class CapturedGraph:
     if not changed:
       return
     self._values |= variables
-    for launch, (piece, index) in zip(self._launches, self._pieces_by_launch):
+    for piece, group, launch in self._symbolic:
       if not changed.isdisjoint(launch.variables):
         launch.bind(self._values)
-        piece.bound(index)
+        piece.bound(group)
 
   def _places_of(self, uop: UOp, calls: Sequence[UOp]) -> list[Place]:
     launches = zip(calls, self._pieces_by_launch)

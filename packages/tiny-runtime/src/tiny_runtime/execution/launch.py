@@ -82,10 +82,18 @@ def new_kernels(calls: Iterable[UOp]) -> list[UOp]:
   return [call for call in kernels if call.src[0] not in _loaded and collective_of(call.src[0]) is None]
 
 
+class Values:
+  """The integers of a launch, and its sizes: global size, local size, operations and bytes. Launches may share them."""
+
+  __slots__ = ("integers", "sizes")
+  integers: list[int]
+  sizes: tuple[tuple[int, ...], tuple[int, ...], int, int]
+
+
 class KernelLaunch:
   """A kernel with its buffers and the values of its variables."""
 
-  __slots__ = ("buffers", "integers", "loaded", "origins", "sizes", "uses")
+  __slots__ = ("buffers", "loaded", "origins", "uses", "values")
 
   def __init__(
     self, loaded: Loaded, buffers: Sequence[Buffer], values: Mapping[str, int], origins: tuple[Origin, ...] = ()
@@ -95,18 +103,28 @@ class KernelLaunch:
     """In the order of the CALL's arguments."""
     # a parameter that is neither read nor written was optimised away; it still needs memory to point to
     self.uses = [(p.slot, p.read, p.written or not p.read) for p in loaded.binary.params]
+    self.values = Values()
     self.bind(values)
 
   def bind(self, values: Mapping[str, int]) -> None:
-    """Use other values for the variables. Raises ValueError if one is missing."""
+    """Use other values for the variables, in all launches that share them. Raises ValueError if one is missing."""
     binary = self.loaded.binary
     if missing := [name for name in binary.variables if name not in values]:
       raise ValueError(
         f"kernel {self.loaded.name} needs a value for variable {', '.join(missing)}; given: {dict(values)}"
       )
-    self.integers = [values[name] for name in binary.variables]
-    self.sizes = self.loaded.sizes(values)
+    self.values.integers = [values[name] for name in binary.variables]
+    self.values.sizes = self.loaded.sizes(values)
+
+  @property
+  def integers(self) -> list[int]:
+    """The values of its variables."""
+    return self.values.integers
+
+  @property
+  def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
     """Global size, local size, operations and bytes."""
+    return self.values.sizes
 
   @property
   def name(self) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 from time import perf_counter_ns
 
 from tiny_runtime.buffer import Buffer
-from tiny_runtime.contract import Graph, GraphCopy, GraphKernel, Memory
+from tiny_runtime.contract import Graph, GraphChange, GraphCopy, GraphKernel, Memory
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.execution.collectives import CollectiveLaunch
 from tiny_runtime.execution.launch import CopyLaunch, KernelLaunch, Launch
@@ -18,6 +18,27 @@ from tiny_runtime.profiling.recording import begin, by_kernel, end, happened
 from tiny_uop.context import DEBUG
 
 
+class Group:
+  """Launches of one kernel with the same values of variables, by their indices in a piece, which share them."""
+
+  def __init__(self, first: KernelLaunch) -> None:
+    self.first = first
+    self.indices: list[int] = []
+    self.calls: tuple[int, ...] = ()
+    """The same as calls of the device's graph."""
+
+
+def groups_of(launches: Sequence[Launch]) -> list[Group]:
+  """All launches with variables, in groups."""
+  groups: dict[tuple[int, ...], Group] = {}
+  for index, launch in enumerate(launches):
+    if isinstance(launch, KernelLaunch) and launch.variables:
+      group = groups.setdefault((id(launch.loaded), *launch.integers), Group(launch))
+      group.indices.append(index)
+      launch.values = group.first.values
+  return [*groups.values()]
+
+
 class Piece:
   """Launches that follow each other, launched one by one: copies between devices that share no graph, and devices
   without graphs."""
@@ -25,6 +46,8 @@ class Piece:
   def __init__(self, launches: Sequence[Launch]) -> None:
     self.launches = launches
     """The launches, in order."""
+    self.groups = groups_of(launches)
+    """Those with variables."""
 
   def run(self) -> None:
     """Run them with the buffers and values that they have now."""
@@ -34,8 +57,8 @@ class Piece:
   def replaced(self, index: int, slot: int) -> None:
     """Another Buffer is in `launches[index].buffers[slot]` now. Here every run looks at all buffers."""
 
-  def bound(self, index: int) -> None:
-    """`launches[index]` has other integers and sizes now. Here every run looks at all sizes."""
+  def bound(self, group: int) -> None:
+    """The launches of `groups[group]` have other integers and sizes now. Here every run looks at all sizes."""
 
   def reset(self) -> None:
     """Forget what is known about the buffers: a run failed. Here nothing is kept."""
@@ -58,7 +81,7 @@ class DevicePiece(Piece):
     self._graph: Graph | None = None
     self._frees = 0
     self._changed: dict[int, Buffer] = {}
-    self._rebound: dict[int, GraphKernel] = {}
+    self._rebound: dict[int, Group] = {}
     # positions stand for the buffers of the capture: one that replaces an input may be in other places too
     known: dict[Buffer, int] = {}
     self._positions = [[known.setdefault(b.base, len(known)) for b in launch.buffers] for launch in launches]
@@ -70,6 +93,9 @@ class DevicePiece(Piece):
       for slot in launch.writes():
         self._read_first.setdefault(positions[slot], False)
         self._written.add(positions[slot])
+    grouped = {index for group in self.groups for index in group.indices}
+    fixed = [launch.sizes for index, launch in enumerate(launches) if index not in grouped]
+    self._fixed = sum(size[2] for size in fixed), sum(size[3] for size in fixed)
     self._totals: tuple[int, int, int] | None = None  # launches, operations and bytes of one run, where they are known
 
   def run(self) -> None:
@@ -83,7 +109,8 @@ class DevicePiece(Piece):
       memories = self._memories()
       if memories is None:
         return super().run()
-      seconds = self.opened.run_graph(self._graph, memories, tuple(self._rebound.items()), self.others, start > 0)
+      rebound = self._rebind() if self._rebound else ()
+      seconds = self.opened.run_graph(self._graph, memories, rebound, self.others, start > 0)
       self._changed.clear()
       self._rebound.clear()
     else:
@@ -117,12 +144,21 @@ class DevicePiece(Piece):
     """See Piece."""
     self._changed[self._positions[index][slot]] = self.launches[index].buffers[slot].base
 
-  def bound(self, index: int) -> None:
+  def bound(self, group: int) -> None:
     """See Piece."""
-    launch = self.launches[index]
-    assert isinstance(launch, KernelLaunch)
-    self._rebound[index] = self._kernel(launch, self._positions[index])
+    self._rebound[group] = self.groups[group]
     self._totals = None
+
+  def _rebind(self) -> Sequence[tuple[int, GraphKernel]]:
+    """Tell the device of other integers and sizes; where it takes them for each call, what `run_graph` is to be
+    given."""
+    groups = self._rebound.values()
+    if self.opened.capabilities.graph_changes:
+      changed = [GraphChange(g.calls, tuple(g.first.integers), *g.first.sizes[:2]) for g in groups]
+      self.opened.change_graph(self._graph, changed)
+      return ()
+    calls = [(call, index) for group in groups for call, index in zip(group.calls, group.indices)]
+    return [(call, self._kernel(self.launches[index], self._positions[index])) for call, index in calls]
 
   def reset(self) -> None:
     """See Piece."""
@@ -130,10 +166,14 @@ class DevicePiece(Piece):
 
   def _sum(self) -> tuple[int, int, int]:
     """Launches, operations and bytes of one run."""
-    sizes = [launch.sizes for launch in self.launches]
-    return len(sizes), sum(size[2] for size in sizes), sum(size[3] for size in sizes)
+    ops, nbytes = self._fixed
+    for group in self.groups:
+      count, sizes = len(group.indices), group.first.sizes
+      ops, nbytes = ops + count * sizes[2], nbytes + count * sizes[3]
+    return len(self.launches), ops, nbytes
 
-  def _kernel(self, launch: KernelLaunch, positions: Sequence[int]) -> GraphKernel:
+  def _kernel(self, launch: Launch, positions: Sequence[int]) -> GraphKernel:
+    assert isinstance(launch, KernelLaunch)
     buffers = tuple((positions[slot], launch.buffers[slot].offset) for slot, _, _ in launch.uses)
     global_size, local_size, _, _ = launch.sizes
     return GraphKernel(launch.loaded.program, buffers, tuple(launch.integers), global_size, local_size)
@@ -145,8 +185,11 @@ class DevicePiece(Piece):
     calls: list[GraphKernel | GraphCopy] = []
     self._prepared: list[Launch] = []
     """The launches that are calls of the graph."""
+    numbers: list[int] = []
+    """For each launch, how many of those before it are calls."""
     try:
       for launch, positions in zip(self.launches, self._positions):
+        numbers.append(len(calls))
         launch.memory()
         for buffer, position in zip(launch.buffers, positions):
           memories[position] = buffer.allocate().base.memory
@@ -160,6 +203,8 @@ class DevicePiece(Piece):
     except RuntimeError:
       return False  # the launches will raise it
     self._graph = self.opened.make_graph(calls, [memories[n] for n in range(len(memories))], self.others)
+    for group in self.groups:
+      group.calls = tuple([numbers[index] for index in group.indices])
     self._changed.clear()
     self._rebound.clear()
     return True
