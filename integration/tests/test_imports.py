@@ -40,6 +40,8 @@ ALLOWED_IN: dict[str, dict[str, tuple[str, str]]] = {
     "starlette": ("server", "server"),
     "uvicorn": ("server", "server"),
   },
+  "tiny-asm-amd": {"numpy": ("traces", "traces")},
+  "tiny-viz": {"tiny_asm_amd": ("hardware.py", "amd")},
   "tiny-dist": {"mpi4py": ("groups", "mpi")},
 }
 

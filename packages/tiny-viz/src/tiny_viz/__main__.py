@@ -1,5 +1,5 @@
 """`python -m tiny_viz TRACE`: what is in a trace that a program saved under VIZ=-1, as text; `python -m tiny_viz serve
-TRACE`: in a browser."""
+TRACE`: in a browser; `python -m tiny_viz sqtt TRACE`: what a GPU recorded of its waves, as text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(
     prog="python -m tiny_viz",
     description="Shows what is in a trace (a program run with VIZ=-1 saves one): a line per schedule and kernel. "
-    "Options choose a part of it. `python -m tiny_viz serve TRACE` shows it in a browser.",
+    "Options choose a part of it. `python -m tiny_viz serve TRACE` shows it in a browser, "
+    "`python -m tiny_viz sqtt TRACE` what a GPU recorded of its waves.",
   )
   parser.add_argument("trace", help="the file, tiny-trace-….jsonl.gz")
   parser.add_argument("--kernel", metavar="NAME", help="a kernel or schedule, by name or number: a line per pass")
@@ -85,6 +86,36 @@ def _serve_parser() -> argparse.ArgumentParser:
   return parser
 
 
+def _sqtt_parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    prog="python -m tiny_viz sqtt",
+    description="Shows what a GPU recorded of launches: counters, waves, and what their instructions waited.",
+  )
+  parser.add_argument("trace", help="a trace with thread traces and counters in it")
+  parser.add_argument("--launch", metavar="N", type=int, help="one launch, by the number of its record")
+  parser.add_argument("--wave", metavar="N", type=int, help="with --launch: each instruction of a wave, by its number")
+  parser.add_argument("--packets", metavar="ENGINE", type=int, help="with --launch: the packets of a shader engine")
+  parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="default: on a terminal")
+  return parser
+
+
+def _sqtt(arguments: list[str]) -> list[str]:
+  from tiny_viz.hardware import Recordings, launch_listing, packet_listing, wave_listing
+
+  options = _sqtt_parser().parse_args(arguments)
+  style = style_for(sys.stdout, options.color)
+  recordings = Recordings(read_trace(options.trace, lazy=True).run)
+  if options.launch is None and (options.wave is not None or options.packets is not None):
+    raise ValueError("name the launch as well, with --launch")
+  if options.packets is not None:
+    return packet_listing(recordings, options.launch, options.packets)
+  if options.wave is not None:
+    return wave_listing(recordings, options.launch, options.wave, style)
+  launches = recordings.launches if options.launch is None else [options.launch]
+  parts = [launch_listing(recordings, launch, style) for launch in launches]
+  return [line for n, part in enumerate(parts) for line in (*([""] if n else ()), *part)]
+
+
 def _serve(arguments: list[str]) -> int:
   from tiny_viz.answers import Answers
   from tiny_viz.page import write_page
@@ -92,6 +123,11 @@ def _serve(arguments: list[str]) -> int:
 
   options = _serve_parser().parse_args(arguments)
   trace = read_trace(options.trace, lazy=True)
+  if trace.run is not None and (trace.run.thread_traces or trace.run.counter_blocks):
+    from tiny_viz.hardware import Recordings
+
+    for problem in Recordings(trace.run).add_to_run():
+      print(f"warning: {problem}", file=sys.stderr)
   before = None if options.before is None else read_trace(options.before, lazy=True)
   answers = Answers(trace, os.path.basename(options.trace), before, os.path.basename(options.before or ""))
   if options.html is not None:
@@ -118,8 +154,11 @@ def main(arguments: list[str] | None = None) -> int:
     with Context(DEBUG=0, TRACK_MATCH_STATS=0, VIZ=0):  # they are for the program that is looked at
       if given[:1] == ["serve"]:
         return _serve(given[1:])
-      options = _parser().parse_args(given)
-      lines = _answer(read_trace(options.trace), options, style_for(sys.stdout, options.color))
+      if given[:1] == ["sqtt"]:
+        lines = _sqtt(given[1:])
+      else:
+        options = _parser().parse_args(given)
+        lines = _answer(read_trace(options.trace), options, style_for(sys.stdout, options.color))
   except (OSError, ValueError) as error:
     print(f"error: {error}", file=sys.stderr)
     return 1

@@ -10,10 +10,19 @@ The head of `tiny_runtime.profiling.record` has the format, an object a line. Wh
 * `{"wave": "SE0 CU3 SIMD1 slot 2", "record": 17, "code": 0, "start": 100, "end": 900, "rows": [[100, 4, 0, 8], …]}`:
   one wave of a launch. Times are in cycles; a row is an instruction: its time, duration, the part of that for which it
   waited, and its address.
+
+What a GPU recorded stands in a trace as it is, bytes in base64; `hardware.py` makes counters, code and waves of it:
+
+* `{"program": "f0VM…", "code": 0, "chip": "gfx1100", "kernel": "matmul"}`: a code object, and which kernel of it ran;
+* `{"thread_trace": "kQEA…", "record": 17, "code": 0, "engine": 2}`: the thread trace of one shader engine;
+* `{"counter_block": "AAAA…", "record": 17, "layout": [["SQ_WAVES", "SQ", 0, {"se": 6, "wgp": 4}], …]}`: where counters
+  were written to; each has a name, the block that counts, the byte where its values begin, and parts that count.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
@@ -72,6 +81,31 @@ class Wave(NamedTuple):
   """Time, duration, cycles of waiting in it, and address of each instruction."""
 
 
+class RecordedProgram(NamedTuple):
+  """A code object, as it was loaded."""
+
+  chip: str
+  kernel: str
+  data: bytes
+
+
+class ThreadTrace(NamedTuple):
+  """What one shader engine recorded of a launch."""
+
+  record: int
+  code: int
+  engine: int
+  data: bytes
+
+
+class CounterBlock(NamedTuple):
+  """The memory that the counters of a launch were written to. A row of `layout`: name, block, byte, parts."""
+
+  record: int
+  layout: list[tuple[str, str, int, dict[str, int]]]
+  data: bytes
+
+
 @dataclass(slots=True)
 class Run:
   """All of a run. Times are in nanoseconds of the program's clock."""
@@ -92,6 +126,10 @@ class Run:
   code: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
   """Programs: address and text of each instruction."""
   waves: list[Wave] = field(default_factory=list)
+  programs: dict[int, RecordedProgram] = field(default_factory=dict)
+  """By the number that `code` has."""
+  thread_traces: list[ThreadTrace] = field(default_factory=list)
+  counter_blocks: list[CounterBlock] = field(default_factory=list)
 
 
 class RunReader:
@@ -136,6 +174,18 @@ class RunReader:
       self.run.code[self.number(record, "code")] = [(address, printable(text)) for address, text in rows]
     elif "wave" in record:
       self.wave(record)
+    elif "thread_trace" in record:
+      code, engine, data = (
+        self.number(record, "code"),
+        self.number(record, "engine"),
+        self.bytes(record, "thread_trace"),
+      )
+      self.run.thread_traces.append(ThreadTrace(self.of_record(record), code, engine, data))
+    elif "counter_block" in record:
+      self.counter_block(record)
+    elif "program" in record:
+      chip, kernel = self.text(record, "chip"), self.text(record, "kernel", "")
+      self.run.programs[self.number(record, "code")] = RecordedProgram(chip, kernel, self.bytes(record, "program"))
 
   # *** fields ***
 
@@ -150,6 +200,14 @@ class RunReader:
     if type(value) is not int or not 0 <= value < MAX_NUMBER:
       self.fail(f"expected {key}, a number of at least 0, found {str(value)[:40]!r}")
     return value
+
+  def bytes(self, record: dict[str, Any], key: str) -> bytes:
+    """What is written in base64."""
+    value = record.get(key)
+    try:
+      return base64.b64decode(value if isinstance(value, str) else "?", validate=True)
+    except (ValueError, binascii.Error):
+      self.fail(f"expected {key}, bytes in base64, found {str(value)[:40]!r}")
 
   def rate(self, value: Any, key: str) -> float:
     if type(value) not in (int, float) or not 0 <= value < 1e30:
@@ -205,3 +263,11 @@ class RunReader:
       self.fail(f"a wave ends at {end}, before it starts, at {start}")
     rows = [tuple(row) for row in self.rows(record, "rows", (int, int, int, int))]
     self.run.waves.append(Wave(self.text(record, "wave"), self.of_record(record), code, start, end, rows))
+
+  def counter_block(self, record: dict[str, Any]) -> None:
+    layout = []
+    for name, block, place, parts in self.rows(record, "layout", (str, str, int, dict)):
+      if any(type(count) is not int or not 0 < count < 1 << 20 for count in parts.values()):
+        self.fail(f"expected the parts of {name[:40]!r} as names and numbers from 1 on, found {str(parts)[:40]!r}")
+      layout.append((printable(name), printable(block), place, {printable(part): n for part, n in parts.items()}))
+    self.run.counter_blocks.append(CounterBlock(self.of_record(record), layout, self.bytes(record, "counter_block")))
