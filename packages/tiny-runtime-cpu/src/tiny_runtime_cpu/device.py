@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphChange, GraphCopy, GraphKernel
 from tiny_runtime.llvm import compile_assembly
-from tiny_runtime_cpu.graph import Graph
+from tiny_runtime_cpu.graph import Graph, Times
 from tiny_runtime_cpu.host import host_arch, memory_bytes
 from tiny_runtime_cpu.machine import PASSES
 from tiny_runtime_cpu.memory import Allocator, Block
@@ -178,7 +178,7 @@ class CPUDevice:
     for change in changes:
       graph.change_together(change.calls, change.integers, change.global_size)
 
-  def graph_times(self, graph: Graph) -> list[tuple[float, float]]:
+  def graph_times(self, graph: Graph) -> Times:
     """The capability `GraphTimes`."""
     return graph.times()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Iterable, Sequence
-from typing import cast
+from functools import cached_property
+from itertools import pairwise
+from typing import cast, overload
 
 from tiny_runtime import GraphCopy, GraphKernel
 from tiny_runtime_cpu.memory import Block
@@ -42,6 +44,33 @@ class _Settings:
   def places(self) -> list[ctypes.c_int64 | int]:
     """Two fields of a row of the table."""
     return [ctypes.addressof(self.integers), ctypes.addressof(self.division)]
+
+
+class Times(Sequence[tuple[float, float]]):
+  """Seconds from the beginning of a run to the begin and the end of each call. `noted`: the time before the first call
+  and behind each, as pairs of seconds and nanoseconds."""
+
+  def __init__(self, noted: bytes) -> None:
+    self.noted = noted
+
+  @cached_property
+  def pairs(self) -> list[tuple[float, float]]:
+    """All of them, when they are looked at."""
+    numbers = memoryview(self.noted).cast("q").tolist()
+    ends = [(s - numbers[0]) * 10**9 + ns - numbers[1] for s, ns in zip(numbers[::2], numbers[1::2])]
+    return list(pairwise([end * 1e-9 for end in ends]))
+
+  def __len__(self) -> int:
+    return len(self.pairs)
+
+  @overload
+  def __getitem__(self, index: int) -> tuple[float, float]: ...
+
+  @overload
+  def __getitem__(self, index: slice) -> list[tuple[float, float]]: ...
+
+  def __getitem__(self, index: int | slice) -> tuple[float, float] | list[tuple[float, float]]:
+    return self.pairs[index]
 
 
 class Graph:
@@ -144,14 +173,9 @@ class Graph:
     finally:
       self._header[7] = 0
 
-  def times(self) -> list[tuple[float, float]]:
-    """Of the last `run_timed`, the seconds from its beginning to the begin and the end of each call."""
-    if self._times is None:
-      return []
-    numbers = list(self._times)
-    first, *ends = [(s - numbers[0]) * 10**9 + ns for s, ns in zip(numbers[::2], numbers[1::2])]
-    seconds = [0.0, *[(end - first) * 1e-9 for end in ends]]
-    return list(zip(seconds, seconds[1:]))
+  def times(self) -> Times:
+    """Of the last `run_timed`."""
+    return Times(b"" if self._times is None else bytes(self._times))
 
   def run(self, pool: Pool) -> None:
     """Run all calls. Threads are those of the pool."""

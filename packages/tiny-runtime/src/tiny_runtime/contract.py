@@ -271,7 +271,8 @@ class GraphTimes(Protocol):
   def graph_times(self, graph: Graph) -> Sequence[tuple[float, float]]:
     """Of the last `run_graph` with `wait`, the seconds from its beginning to the begin and to the end of each call, in
     their order; both the same for a call without anything to run. Asked for after each such run, if at all: to tell
-    them must cost no other run anything, and that one little."""
+    them must cost no other run anything, and that one little. What is given stays as it is, and is looked at later:
+    a sequence may be made of what was noted then."""
 
 
 @runtime_checkable

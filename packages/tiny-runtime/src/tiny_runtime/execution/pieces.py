@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from time import perf_counter_ns
 
 from tiny_runtime.buffer import Buffer
 from tiny_runtime.contract import Graph, GraphChange, GraphCopy, GraphKernel, Memory
@@ -13,8 +12,8 @@ from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.execution.collectives import CollectiveLaunch
 from tiny_runtime.execution.launch import CopyLaunch, KernelLaunch, Launch
 from tiny_runtime.opened import OpenDevice
-from tiny_runtime.profiling.record import Record
-from tiny_runtime.profiling.recording import begin, by_kernel, end, happened
+from tiny_runtime.profiling.record import Call
+from tiny_runtime.profiling.recording import begin, by_kernel, end, replayed
 from tiny_uop.context import DEBUG
 
 
@@ -97,6 +96,7 @@ class DevicePiece(Piece):
     fixed = [launch.sizes for index, launch in enumerate(launches) if index not in grouped]
     self._fixed = sum(size[2] for size in fixed), sum(size[3] for size in fixed)
     self._totals: tuple[int, int, int] | None = None  # launches, operations and bytes of one run, where they are known
+    self._calls: list[Call] | None = None
 
   def run(self) -> None:
     """See Piece."""
@@ -119,7 +119,9 @@ class DevicePiece(Piece):
       self._totals = self._sum()
     if start:
       if self.opened.capabilities.graph_times and seconds:
-        self._tell_kernels(start, seconds)
+        if self._calls is None:
+          self._calls = [self._call(launch) for launch in self._prepared]
+        replayed(start, seconds, self._calls, self.opened.graph_times(self._graph))
       kernels, ops, nbytes = self._totals
       end(start, "graph", self.name, self.opened.name, seconds, ops, nbytes, kernels)
     GlobalCounters.count(*self._totals, seconds or 0.0)
@@ -127,18 +129,11 @@ class DevicePiece(Piece):
       GlobalCounters.count_copy(self._between, True)
     return None
 
-  def _tell_kernels(self, start: int, seconds: float) -> None:
-    """Record the calls of a run that has just ended, and took so many seconds. Those of several devices, which may
-    overlap, are shown one after the other."""
-    began = max(start, perf_counter_ns() - round(seconds * 1e9))
-    ended, records = began, []
-    for launch, (of, to) in zip(self._prepared, self.opened.graph_times(self._graph), strict=True):
-      _, _, ops, nbytes = launch.sizes
-      first, ended = max(ended, began + round(of * 1e9)), max(ended, began + round(to * 1e9))
-      device, busy = launch.buffers[0].device, ended - first
-      figures = busy, ops, nbytes, 1, 0
-      records.append(Record("graph kernel", launch.name, device, 0, first, ended, *figures, launch.origins))
-    happened(records)
+  @staticmethod
+  def _call(launch: Launch) -> Call:
+    """What profiles are told of a launch."""
+    _, _, ops, nbytes = launch.sizes
+    return Call(launch.name, launch.buffers[0].device, ops, nbytes, launch.origins)
 
   def replaced(self, index: int, slot: int) -> None:
     """See Piece."""
@@ -147,7 +142,7 @@ class DevicePiece(Piece):
   def bound(self, group: int) -> None:
     """See Piece."""
     self._rebound[group] = self.groups[group]
-    self._totals = None
+    self._totals = self._calls = None
 
   def _rebind(self) -> Sequence[tuple[int, GraphKernel]]:
     """Tell the device of other integers and sizes; where it takes them for each call, what `run_graph` is to be
@@ -180,7 +175,7 @@ class DevicePiece(Piece):
 
   def _prepare(self) -> bool:
     """Make the device's graph, at first and when a buffer was freed; False if the buffers are not all there."""
-    self._graph, self._frees = None, Buffer.frees
+    self._graph, self._frees, self._calls = None, Buffer.frees, None
     memories: dict[int, Memory] = {}
     calls: list[GraphKernel | GraphCopy] = []
     self._prepared: list[Launch] = []

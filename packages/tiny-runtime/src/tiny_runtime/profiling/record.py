@@ -19,6 +19,7 @@ know.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tiny_uop.origins import Origin
@@ -69,3 +70,33 @@ class Record(NamedTuple):
   """Of an `alloc`, its number; the `free` of the same memory has the same. 0 of anything else."""
   tensor: str = ""
   """Of an `alloc`, what is in it: "4096 × float32"."""
+
+
+class Call(NamedTuple):
+  """A call of a captured graph, with the fields of its records that are the same in each run."""
+
+  name: str
+  device: str
+  ops: int
+  nbytes: int
+  origins: tuple[Origin, ...]
+
+
+class Replay(NamedTuple):
+  """The calls of one submission of a captured graph, before they are records."""
+
+  calls: Sequence[Call]
+  times: Sequence[tuple[float, float]]
+  """When each began and ended: seconds from the beginning of the submission."""
+  began: int
+  """When that was."""
+  thread: int
+  held: int
+
+  def records(self) -> list[Record]:
+    """A `graph kernel` each. Those of several devices, which may overlap, are shown one after the other."""
+    found, at, thread, held = [], self.began, self.thread, self.held
+    for (name, device, ops, nbytes, origins), (of, to) in zip(self.calls, self.times, strict=True):
+      first, at = max(at, self.began + round(of * 1e9)), max(at, self.began + round(to * 1e9))
+      found.append(Record("graph kernel", name, device, thread, first, at, at - first, ops, nbytes, 1, held, origins))
+    return found

@@ -11,6 +11,7 @@ import atexit
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -19,7 +20,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from tiny_runtime.counters import GlobalCounters
-from tiny_runtime.profiling.record import Kind, Record
+from tiny_runtime.profiling.record import Call, Kind, Record, Replay
 from tiny_runtime.settings import PROFILE, PROFILE_FILE
 from tiny_uop.context import DEBUG, VIZ, settings_changed
 from tiny_uop.locks import in_child, shared_lock
@@ -55,8 +56,9 @@ class Profile:
   """Records of all threads between `began` and `ended`; `print(p)` shows a table. See `profile`."""
 
   def __init__(self) -> None:
-    self.records: list[Record] = []
-    """In the order in which things were done with."""
+    self._told: deque[Record | Replay] = deque()
+    """What was not looked at yet."""
+    self._records: list[Record] = []
     self.threads: dict[int, str] = {}
     """The name of each thread that has records."""
     self.process = os.getpid()
@@ -69,6 +71,31 @@ class Profile:
     self._peaks: dict[str, Peaks] | None = None
     self.by_kernel = False
     """Whether graphs whose devices tell no times of kernels are launched kernel by kernel."""
+
+  @property
+  def records(self) -> list[Record]:
+    """In the order in which things were done with. Those of kernels in a captured graph are made when they are looked
+    at: a program that is recorded has no time for them."""
+    while self._told:
+      try:
+        told = self._told.popleft()
+      except IndexError:  # another thread looks, too
+        break
+      if isinstance(told, Replay):
+        self._records += told.records()
+      else:
+        self._records.append(told)
+    return self._records
+
+  @records.setter
+  def records(self, records: list[Record]) -> None:
+    self._told.clear()
+    self._records = records
+
+  @property
+  def empty(self) -> bool:
+    """Whether nothing was recorded so far."""
+    return not self._told and not self._records
 
   def peaks(self) -> dict[str, Peaks]:
     """Of each device whose kernels took some time, what it can do at most: the rates of a matrix product and of a sum
@@ -91,11 +118,11 @@ class Profile:
     """Nanoseconds from its beginning to its end, or to now."""
     return (self.ended or perf_counter_ns()) - self.began
 
-  def add(self, records: Sequence[Record], thread: str) -> None:
+  def add(self, told: Record | Replay, thread: str) -> None:
     """Called for everything that was done by a thread. What comes late, of other threads, is left out."""
-    if self.ended is None and records:
-      self.threads.setdefault(records[0].thread, thread)
-      self.records += records
+    if self.ended is None:
+      self.threads.setdefault(told.thread, thread)
+      self._told.append(told)
 
   def table(self, limit: int = 30) -> str:
     """Text: what took how long, the longest first, `limit` lines at most; and where the time went, in all."""
@@ -183,7 +210,7 @@ def end(
   busy = now - start if seconds is None else min(round(seconds * 1e9), now - start)
   thread, held = threading.get_native_id(), GlobalCounters.mem_used
   made = Record(kind, name, device, thread, start, now, busy, ops, nbytes, kernels, held, origins, memory, tensor)
-  _add((made,))
+  _add(made)
 
 
 def end_of_alloc(start: int, name: str, device: str, nbytes: int, told: Told | None) -> int:
@@ -203,21 +230,22 @@ def caller() -> tuple[Origin, ...]:
   return (Origin(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, "", "forward"),)
 
 
-def happened(records: Sequence[Record]) -> None:
-  """Record what a device says that it did, without the thread and the memory in use: those of now are filled in."""
-  thread, held = threading.get_native_id(), GlobalCounters.mem_used
-  _add([record._replace(thread=thread, held=held) for record in records])
+def replayed(start: int, seconds: float, calls: Sequence[Call], times: Sequence[tuple[float, float]]) -> None:
+  """Record the kernels of a captured graph that has just ended, was submitted at `start` and took so many seconds, with
+  what its device says of their times."""
+  began = max(start, perf_counter_ns() - round(seconds * 1e9))
+  _add(Replay(calls, times, began, threading.get_native_id(), GlobalCounters.mem_used))
 
 
-def _add(records: Sequence[Record]) -> None:
+def _add(told: Record | Replay) -> None:
   thread = threading.current_thread().name
   profiles = [*_open]
-  if records and (PROFILE.value or VIZ.value or _debugged) and (whole := process_profile()) is not None:
-    if not whole.records:  # so late that devices are closed after it
+  if (PROFILE.value or VIZ.value or _debugged) and (whole := process_profile()) is not None:
+    if whole.empty:  # so late that devices are closed after it
       atexit.register(_report)
     profiles.append(whole)
   for each in profiles:
-    each.add(records, thread)
+    each.add(told, thread)
 
 
 def by_kernel() -> bool:
@@ -267,7 +295,7 @@ def _section(whole: Profile) -> str:
   """The run, as a section of the trace that VIZ saves; empty where nothing ran."""
   from tiny_runtime.profiling.files import lines
 
-  return lines(whole).decode() if whole.records else ""
+  return lines(whole).decode() if not whole.empty else ""
 
 
 def _report() -> None:
@@ -277,7 +305,7 @@ def _report() -> None:
   if whole is None:
     return
   whole.ended = perf_counter_ns()
-  if not whole.records or not _reported:
+  if whole.empty or not _reported:
     return
   print(whole.table(30 if PROFILE.value else 12), file=sys.stderr)
   if PROFILE.value and PROFILE_FILE.value:
