@@ -61,8 +61,8 @@ class Small:
       shapes |= {f"blk.{n}.{part}.bias": parts[part][:1] for part in self.biases}
     return shapes
 
-  def write(self, path: Path) -> Path:
-    """Writes the file."""
+  def write(self, path: Path, kind: str = "F32", held: str = "F32") -> Path:
+    """Writes the file: matrices rounded to what a format of ggml's holds, and `held` in one."""
     writer, rng = gguf.GGUFWriter(path, self.architecture), np.random.default_rng(7)
     writer.add_block_count(self.layers)
     writer.add_context_length(CONTEXT)
@@ -81,12 +81,19 @@ class Small:
       writer.add_expert_count(self.experts)
     writer.add_tokenizer_model("no_vocab")
     for key, value in self.metadata.items():
-      kind = gguf.GGUFValueType.UINT32 if type(value) is int else gguf.GGUFValueType.get_type(value)
-      writer.add_key_value(f"{self.architecture}.{key}", value, kind)
+      sort = gguf.GGUFValueType.UINT32 if type(value) is int else gguf.GGUFValueType.get_type(value)
+      writer.add_key_value(f"{self.architecture}.{key}", value, sort)
     for tensor, shape in self.shapes().items():
       array = rng.normal(size=shape) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.1)
       array = array if len(shape) > 1 or tensor.endswith("bias") else array + (2 if tensor.startswith("rope") else 1)
-      writer.add_tensor(tensor, array.astype(np.float32))
+      array, how = array.astype(np.float32), gguf.GGMLQuantizationType[held]
+      if array.ndim > 1 and kind != "F32":
+        rounding = gguf.GGMLQuantizationType[kind]
+        array = gguf.quants.dequantize(gguf.quants.quantize(array, rounding), rounding)
+      if array.ndim > 1 and held != "F32":
+        writer.add_tensor(tensor, gguf.quants.quantize(array, how), raw_dtype=how)
+      else:
+        writer.add_tensor(tensor, array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -102,11 +109,19 @@ MODELS = {
   ),
   "llama, yarn": Small("llama", {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
     "rope.scaling.original_context_length": 32}),
+  "mixtral": Small("llama", {"expert_used_count": 2}, experts=4),
   "granite": Small(
     "granite", {"embedding_scale": 3.0, "residual_scale": 0.5, "attention.scale": 0.2, "logit_scale": 4.0}
   ),
   "qwen2": Small("qwen2", biases=("attn_q", "attn_k", "attn_v")),
   "qwen3": Small("qwen3", size=32, tied=True, norms={"attn_q_norm": 32, "attn_k_norm": 32}),
+  "qwen3moe": Small(
+    "qwen3moe", {"expert_used_count": 3, "expert_feed_forward_length": HIDDEN}, experts=8,
+    norms={"attn_q_norm": 16, "attn_k_norm": 16},
+  ),
+  "olmoe": Small(
+    "olmoe", {"expert_used_count": 2}, keys=HEADS, experts=4, norms={"attn_q_norm": 64, "attn_k_norm": 64}
+  ),
   "phi3": Small("phi3", joined=True, gate="joined"),
   "phi3, long": Small(
     "phi3", {"rope.scaling.original_context_length": 32, "rope.scaling.attn_factor": 1.25}, joined=True, gate="joined",

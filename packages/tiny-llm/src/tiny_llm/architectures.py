@@ -45,10 +45,12 @@ class Architecture:
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-  "llama": Architecture(rope="pairs"),  # Mistral, Mixtral, SmolLM have this name in files, too
+  "llama": Architecture(rope="pairs", experts="normalised"),  # Mistral, Mixtral, SmolLM have this name in files, too
   "granite": Architecture(rope="pairs"),
   "qwen2": Architecture(rope="halves"),
   "qwen3": Architecture(rope="halves"),
+  "qwen3moe": Architecture(rope="halves", experts="normalised"),
+  "olmoe": Architecture(rope="halves", experts="as they are", whole_norms=True),
   "phi3": Architecture(rope="halves"),
   "gemma": Architecture(rope="halves", activation="gelu", scaled_embedding=True),
   "gemma2": Architecture(

@@ -8,7 +8,7 @@ from tiny_llm.architectures import Config, Rope, config_of
 from tiny_llm.checkpoint import Checkpoint
 from tiny_llm.rope import rotations
 from tiny_llm.sampling import Array
-from tiny_llm.weights import Activations, Layer, Linear, Norm, Weights
+from tiny_llm.weights import Experts, Layer, Norm, Weights
 from tiny_tensor import Tensor, TinyJit, UOp, Variable, dtypes
 from tiny_uop import DType
 from tiny_uop.records import dataclass
@@ -179,18 +179,22 @@ class Model:
       part = slice(n * each, (n + 1) * each)
       mixed.append(self._attend(layer, number, q[part], k[part], v[part], slot, start))
     y = w.ready(mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed))
-    x = self._added(x, layer.attention_output, y, layer.after[0])
-    y = w.ready(layer.up.activated(layer.gate, w.normalised(x, layer.before[1]), self.config.architecture.activation))
-    return self._added(x, layer.down, y, layer.after[1])
+    x = self._added(x, lambda x: layer.attention_output(y, x)[0], layer.after[0])
+    fed, feed = w.normalised(x, layer.before[1]), layer.feed
+    if isinstance(feed, Experts):
+      branch = feed(fed, w.ready)
+      return self._added(x, lambda x: branch if x is None else x + branch, layer.after[1])
+    active, down = w.ready(feed.up.activated(feed.gate, fed, self.config.architecture.activation)), feed.down
+    return self._added(x, lambda x: down(active, x)[0], layer.after[1])
 
-  def _added(self, x: Tensor, linear: Linear, y: Activations, after: Norm | None) -> Tensor:
-    """`x` plus what a part of a layer gives."""
+  def _added(self, x: Tensor, part: Callable[[Tensor | None], Tensor], after: Norm | None) -> Tensor:
+    """`x` plus what a part of a layer gives. The part adds what it is asked to."""
     scale = self.config.residual_scale
     if after is not None and self.config.architecture.after == "sum":
-      return after(linear(y, x)[0]).contiguous()
+      return after(part(x)).contiguous()
     if scale == 1 and after is None:
-      return linear(y, x)[0].contiguous()
-    (branch,) = linear(y)
+      return part(x).contiguous()
+    branch = part(None)
     return (x + (branch if after is None else after(branch)) * scale).contiguous()
 
   def _attend(self, layer: Layer, number: int, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp) -> Tensor:

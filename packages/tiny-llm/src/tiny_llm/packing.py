@@ -51,7 +51,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Packed:
-  """A matrix of `rows` × `columns` in packed parts. There may be more rows in them, of zeros."""
+  """A matrix of `rows` × `columns` in packed parts. There may be more rows in them, of zeros, or of other matrices."""
 
   rows: int
   columns: int
@@ -65,11 +65,18 @@ class Packed:
 
   def codes(self) -> Codes:
     """The integers and what they stand for."""
+    return self._codes(self.parts)
+
+  def chosen(self, which: Tensor) -> Codes:
+    """The codes of those matrices of `rows` that an index `(n,)` names, `(n, rows / 16, blocks, 16)`."""
+    return self._codes([part.reshape(-1, self.rows // LANES, *part.shape[1:])[which] for part in self.parts])
+
+  def _codes(self, packed: Sequence[Tensor]) -> Codes:
     blocks, parts = self.columns // BLOCK, []
-    for part in self.parts:
-      rows, own, words, lanes = (int(n) for n in part.shape)
-      whole = part.reshape(rows, own, 1, words, lanes).expand(rows, own, blocks // own, words, lanes)
-      parts.append([whole[:, :, :, n].reshape(rows, blocks, lanes) for n in range(words)])
+    for part in packed:
+      *rows, own, words, lanes = (int(n) for n in part.shape)
+      whole = part.reshape(*rows, own, 1, words, lanes).expand(*rows, own, blocks // own, words, lanes)
+      parts.append([whole[..., n, :].reshape(*rows, blocks, lanes) for n in range(words)])
     return self.plan.codes(parts)
 
   def numbers(self) -> Tensor:

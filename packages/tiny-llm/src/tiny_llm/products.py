@@ -19,7 +19,7 @@ from tiny_uop import AxisType, DType, KernelInfo, Ops, UOp
 from tiny_uop.graph import chain
 from tiny_uop.records import dataclass
 
-__all__ = ["Rounded", "exact_product", "product", "rounded"]
+__all__ = ["Rounded", "exact_product", "product", "repeated", "rounded"]
 
 _ROUND = 12582912.0  # 1.5 * 2**23: what is added to it is rounded to an integer, the low bits of the sum
 _ROUND_BITS = 0x4B400000
@@ -93,10 +93,14 @@ def _round_kernel(tokens: int, columns: int, groups: int, weighted: bool, epsilo
   return UOp.sink(UOp.group(*stores).end(block).end(row), arg=KernelInfo("round_activations"))
 
 
-def product(x: Rounded, w: Packed, *, gate: Packed | None = None, added: Tensor | None = None) -> Tensor:
+def product(
+  x: Rounded, w: Packed, *, gate: Packed | None = None, added: Tensor | None = None, chosen: Tensor | None = None
+) -> Tensor:
   """`x @ w.T` for rounded activations, float32 `(tokens, rows)`, by products of integers, in one kernel.
 
   With a `gate`, a matrix like `w`, it is `silu(x @ gate.T) * (x @ w.T)`; what is `added` has the shape of the result.
+  With `chosen`, int32 `(tokens * n,)`, `w` is several matrices of `w.rows`, and row i of the result is the product of
+  token i // n with matrix `chosen[i]`.
   """
   tokens, blocks, groups = (int(n) for n in x.totals.shape)
   lanes = int(w.parts[0].shape[0]) * LANES
@@ -104,27 +108,40 @@ def product(x: Rounded, w: Packed, *, gate: Packed | None = None, added: Tensor 
     return product(x, w, gate=gate) + added
   matrices = [w] if gate is None else [w, gate]
   parts = tuple([(part.dtype, int(part.shape[2]), blocks // int(part.shape[1])) for part in w.parts])
-  kernel = _product_kernel(w.plan, parts, tokens, blocks, lanes // LANES, gate is not None, added is not None)
+  each, count = 0, 1
+  if chosen is not None:
+    count, each, lanes = lanes // w.rows, int(chosen.shape[0]) // tokens, w.rows
+    tokens *= each
+  kernel = _product_kernel(
+    w.plan, parts, tokens, blocks, lanes // LANES, gate is not None, added is not None, count, each
+  )
   given = [x.words, x.scales, x.totals, *[part for m in matrices for part in m.parts]]
   given += [] if added is None else [added.contiguous()]
+  given += [] if chosen is None else [chosen.contiguous()]
   out = Tensor.empty(tokens, lanes, dtype=dtypes.float32, device=x.words.device)
   return out.custom_kernel(*given, fxn=lambda *_: kernel)[0][:, : w.rows]
 
 
 @lru_cache(maxsize=256)
 def _product_kernel(
-  plan: Plan, parts: tuple[tuple[DType, int, int], ...], tokens: int, blocks: int, rows: int, gated: bool, added: bool
-) -> UOp:
+  plan: Plan, parts: tuple[tuple[DType, int, int], ...], tokens: int, blocks: int, rows: int, gated: bool, added: bool,
+  count: int, each: int,
+) -> UOp:  # fmt: skip
   """The kernel of `product`, over the result, words, scales and totals of activations, and parts of the matrices, whose
-  types, words of a block, and blocks that have one in common, are `parts`."""
+  types, words of a block, and blocks that have one in common, are `parts`. `each`: how many of `count` matrices are
+  chosen for each row of activations; 0 if there is one matrix."""
   row, high, lane = UOp.range(tokens, 0), UOp.range(rows, 1), UOp.range(LANES, 2)
   block = UOp.range(blocks, 3, AxisType.REDUCE)
-  sizes = [(dtypes.float32, tokens * rows * LANES), (dtypes.uint32, tokens * blocks * WORDS)]
-  sizes += [(dtypes.float32, tokens * blocks), (dtypes.float32, tokens * blocks * plan.groups)]
-  sizes += [(dtype, rows * blocks // shared * words * LANES) for dtype, words, shared in parts] * (2 if gated else 1)
+  read = tokens // max(each, 1)
+  sizes = [(dtypes.float32, tokens * rows * LANES), (dtypes.uint32, read * blocks * WORDS)]
+  sizes += [(dtypes.float32, read * blocks), (dtypes.float32, read * blocks * plan.groups)]
+  of_matrix = [(dtype, count * rows * blocks // shared * words * LANES) for dtype, words, shared in parts]
+  sizes += of_matrix * (2 if gated else 1)
   sizes += [(dtypes.float32, tokens * rows * LANES)] if added else []
+  sizes += [(dtypes.int32, tokens)] if each else []
   memory = [UOp.param(n, dtype.ptr(size)) for n, (dtype, size) in enumerate(sizes)]
-  at = row * blocks + block
+  at = row // max(each, 1) * blocks + block
+  first = memory[-1].index(row).load().maximum(0).minimum(count - 1).cast(dtypes.index) * rows + high if each else high
   words = [memory[1].index(at * WORDS + n).load() for n in range(WORDS)]
   step = memory[2].index(at).load()
   totals = [memory[3].index(at * plan.groups + n).load() for n in range(plan.groups)]
@@ -132,7 +149,7 @@ def _product_kernel(
   def whole(matrix: list[UOp]) -> UOp:
     taken = [
       [
-        part.index(((high * (blocks // shared) + block // shared) * count + n) * LANES + lane).load()
+        part.index(((first * (blocks // shared) + block // shared) * count + n) * LANES + lane).load()
         for n in range(count)
       ]
       for part, (_, count, shared) in zip(matrix, parts)
@@ -154,22 +171,24 @@ def _product_kernel(
     assert result is not None
     return result.reduce(Ops.ADD, block)
 
-  value, count = whole(memory[4 : 4 + len(parts)]), len(parts)
+  value, given = whole(memory[4 : 4 + len(parts)]), len(parts)
   if gated:
-    gate = whole(memory[4 + count : 4 + 2 * count])
+    gate = whole(memory[4 + given : 4 + 2 * given])
     value = value * gate * ((gate * -math.log2(math.e)).exp2() + 1.0).reciprocal()
   place = (row * rows + high) * LANES + lane
-  value = memory[-1].index(place).load() + value if added else value
+  value = memory[4 + (1 + gated) * len(parts)].index(place).load() + value if added else value
   return UOp.sink(memory[0].index(place).store(value).end(row, high, lane), arg=KernelInfo("quantised_product"))
 
 
-def exact_product(x: Tensor, w: Packed) -> Tensor:
-  """`x @ w.T` for activations `(tokens, columns)`, in float32."""
-  if int(x.shape[0]) > FEW:
+def exact_product(x: Tensor, w: Packed, chosen: Tensor | None = None) -> Tensor:
+  """`x @ w.T` for activations `(tokens, columns)`, in float32. With `chosen` as `product`."""
+  if int(x.shape[0]) > FEW and chosen is None:
     return x @ w.numbers().contiguous().T  # a panel: each number is made once for all tokens
   tokens, blocks = int(x.shape[0]), w.columns // BLOCK
-  x = x.reshape(tokens, 1, blocks, BLOCK, 1)
-  codes = w.codes()
+  x, codes = x.reshape(tokens, 1, blocks, BLOCK, 1), w.codes()
+  if chosen is not None:
+    x = repeated(x, chosen)
+    codes, tokens = w.chosen(chosen), int(chosen.shape[0])
   size = len(codes.words) // len(codes.groups)
   result: Tensor | None = None
   for group, (scale, offset) in enumerate(codes.groups):
@@ -185,6 +204,13 @@ def exact_product(x: Tensor, w: Packed) -> Tensor:
     result = part if result is None else result + part
   assert result is not None
   return result.sum(2).reshape(tokens, -1)[:, : w.rows]
+
+
+def repeated(x: Tensor, chosen: Tensor) -> Tensor:
+  """Activations `(tokens, …)`, each as often as matrices are `chosen` for it."""
+  each = int(chosen.shape[0]) // int(x.shape[0])
+  whole: Tensor = x.unsqueeze(1).expand(-1, each, *x.shape[1:]).reshape(-1, *x.shape[1:])
+  return whole
 
 
 FEW = 4

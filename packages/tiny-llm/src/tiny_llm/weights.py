@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from tiny_llm.architectures import Config
 from tiny_llm.checkpoint import Checkpoint
-from tiny_llm.packing import Packed, pack, packs
-from tiny_llm.products import FEW, Rounded, exact_product, product, rounded
+from tiny_llm.packing import LANES, Packed, pack, packs
+from tiny_llm.products import FEW, Rounded, exact_product, product, repeated, rounded
 from tiny_llm.sampling import Array
 from tiny_tensor import Tensor, dtypes
 from tiny_tensor.nn.state import GGMLBlocks
@@ -62,6 +63,11 @@ class Plain:
     decode, chosen = self.source.format.decode, self.blocks[rows]
     return chosen.float() if decode is None else decode(chosen.contiguous().flatten(0, 1)).reshape(len(rows), -1)
 
+  def chosen(self, which: Tensor, rows: int) -> Tensor:
+    """Those matrices of so many rows that an index `(n,)` names, in float32, `(n, rows, columns)`."""
+    decode, chosen = self.source.format.decode, self.blocks.reshape(-1, rows, *self.blocks.shape[1:])[which]
+    return chosen.float() if decode is None else decode(chosen.flatten(0, 2)).reshape(len(which), rows, -1)
+
 
 @dataclass(frozen=True)
 class Linear:
@@ -98,6 +104,68 @@ class Linear:
 
 
 @dataclass(frozen=True)
+class Matrices:
+  """As many matrices of `rows` as there are experts, of which each token takes some."""
+
+  matrix: Packed | Plain
+  rows: int
+
+  def __call__(self, x: Activations, chosen: Tensor) -> Tensor:
+    """The products of activations with the matrices that are `chosen`, int32 `(tokens * n,)`: float32
+    `(tokens * n, rows)`."""
+    w = self.matrix
+    if isinstance(w, Plain):
+      numbers = w.chosen(chosen, self.rows)
+      return (repeated(x.exact, chosen).unsqueeze(1) * numbers).sum(-1)
+    return exact_product(x.exact, w, chosen) if x.rounded is None else product(x.rounded(w.groups), w, chosen=chosen)
+
+  def gated(self, gate: Matrices, x: Activations, chosen: Tensor) -> Tensor:
+    """`silu(x @ gate.T) * (x @ w.T)`."""
+    w, other = self.matrix, gate.matrix
+    if isinstance(w, Packed) and isinstance(other, Packed) and w.plan is other.plan and x.rounded is not None:
+      return product(x.rounded(w.groups), w, gate=other, chosen=chosen)
+    return gate(x, chosen).silu() * self(x, chosen)
+
+
+@dataclass(frozen=True)
+class Experts:
+  """A feed-forward of which each token takes `used` parts, those of which the router thinks most. Only these are
+  computed. Their weights are the router's, `normalised` to a sum of 1 or not, times `scale`."""
+
+  router: Linear
+  gate: Matrices
+  up: Matrices
+  down: Matrices
+  used: int
+  normalised: bool
+  scale: float
+
+  def __call__(self, x: Activations, ready: Callable[[Tensor], Activations]) -> Tensor:
+    """What the chosen experts give, `(tokens, dim)`."""
+    likely = self.router(x)[0].softmax(-1)
+    tokens, count = (int(n) for n in likely.shape)
+    number, one, other = Tensor.arange(count), likely.unsqueeze(-1), likely.unsqueeze(-2)
+    before = (other > one) | ((other == one) & (number < number.unsqueeze(-1)))
+    rank = before.cast(dtypes.int32).sum(-1).unsqueeze(1)  # how many are before it: as many kernels as there are used
+    mine = rank == Tensor.arange(self.used).reshape(1, -1, 1)
+    chosen = mine.where(number, 0).sum(-1).cast(dtypes.int32).flatten().contiguous()
+    weight = mine.where(likely.unsqueeze(1), 0.0).sum(-1)
+    if self.normalised:
+      weight = weight / weight.sum(-1, keepdim=True)
+    y = self.down(ready(self.up.gated(self.gate, x, chosen)), chosen).reshape(tokens, self.used, -1)
+    return (y * (weight * self.scale).unsqueeze(-1)).sum(1)
+
+
+@dataclass(frozen=True)
+class FeedForward:
+  """`down(f(gate(x)) * up(x))` with an activation function f; `down(f(up(x)))` without a gate."""
+
+  gate: Linear | None
+  up: Linear
+  down: Linear
+
+
+@dataclass(frozen=True)
 class Norm:
   """A norm by the root mean square; with a bias, of what a mean was taken from before."""
 
@@ -125,9 +193,7 @@ class Layer:
   query_norm: Norm | None
   key_norm: Norm | None
   attention_output: Linear
-  gate: Linear | None
-  up: Linear
-  down: Linear
+  feed: FeedForward | Experts
 
 
 class Weights:
@@ -156,7 +222,7 @@ class Weights:
   def _layer(self, b: str) -> Layer:
     """The layer whose tensors have names that begin with `b`."""
     config, tensors = self._config, self._checkpoint.tensors
-    dim, hidden, architecture = config.dim, config.hidden, config.architecture
+    dim, architecture = config.dim, config.architecture
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     if f"{b}attn_qkv.weight" in tensors:
       qkv = parts_of(self._tensor(f"{b}attn_qkv", (queries + 2 * keys, dim)), queries, keys, keys)
@@ -167,13 +233,6 @@ class Weights:
       biases = [self._vector(f"{b}attn_{c}.bias", size) for c, size in sizes]
       given = [bias for bias in biases if bias is not None]
       bias = Tensor.cat(*given).realize() if len(given) == 3 else None
-    gate = None
-    if not architecture.gated:
-      up = self._tensor(f"{b}ffn_up", (hidden, dim))
-    elif f"{b}ffn_gate.weight" in tensors:
-      gate, up = (self._tensor(f"{b}ffn_{c}", (hidden, dim)) for c in ("gate", "up"))
-    else:
-      gate, up = parts_of(self._tensor(f"{b}ffn_up", (2 * hidden, dim)), hidden, hidden)
     whole = architecture.whole_norms
     names = AFTER[architecture.after]
     return Layer(
@@ -184,10 +243,31 @@ class Weights:
       query_norm=self._head_norm(f"{b}attn_q_norm", queries if whole else config.head_dim),
       key_norm=self._head_norm(f"{b}attn_k_norm", keys if whole else config.head_dim),
       attention_output=self._biased(f"{b}attn_output", dim, queries),
+      feed=self._experts(b) if config.experts else self._feed(b),
+    )
+
+  def _feed(self, b: str) -> FeedForward:
+    dim, hidden, gate = self._config.dim, self._config.hidden, None
+    if not self._config.architecture.gated:
+      up = self._tensor(f"{b}ffn_up", (hidden, dim))
+    elif f"{b}ffn_gate.weight" in self._checkpoint.tensors:
+      gate, up = (self._tensor(f"{b}ffn_{c}", (hidden, dim)) for c in ("gate", "up"))
+    else:
+      gate, up = parts_of(self._tensor(f"{b}ffn_up", (2 * hidden, dim)), hidden, hidden)
+    return FeedForward(
       gate=None if gate is None else self._linear(gate),
       up=self._linear(up, bias=self._vector(f"{b}ffn_up.bias", hidden)),
       down=self._biased(f"{b}ffn_down", dim, hidden),
     )
+
+  def _experts(self, b: str) -> Experts:
+    config = self._config
+    dim, hidden, count = config.dim, config.hidden, config.experts
+    sizes = {"gate": (count, hidden, dim), "up": (count, hidden, dim), "down": (count, dim, hidden)}
+    gate, up, down = (self._matrices(self._tensor(f"{b}ffn_{c}_exps", shape)) for c, shape in sizes.items())
+    normalised = config.architecture.experts == "normalised"
+    router = self._linear(self._tensor(f"{b}ffn_gate_inp", (count, dim)))
+    return Experts(router, gate, up, down, config.used, normalised, config.expert_scale)
 
   def embedding(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
     """The rows of the table of tokens, float32 `(tokens, dim)`, with those of `positions` where these are learned."""
@@ -244,9 +324,18 @@ class Weights:
     sizes = tuple([b.shape[0] for b in matrices])
     if packs(matrices[0]):
       return Linear(pack(list(matrices)), sizes, bias)
-    (only,) = matrices
-    plain = only.format.decode is None
-    return Linear(Plain((only.numbers().to(None) if plain else only.on()).contiguous().realize(), only), sizes, bias)
+    return Linear(self._plain(matrices[0]), sizes, bias)
+
+  def _plain(self, blocks: GGMLBlocks) -> Plain:
+    numbers = blocks.numbers().to(None) if blocks.format.decode is None else blocks.on()
+    return Plain(numbers.contiguous().realize(), blocks)
+
+  def _matrices(self, blocks: GGMLBlocks) -> Matrices:
+    count, rows, columns = blocks.shape
+    below = GGMLBlocks(blocks.data, (count * rows, columns), blocks.format)  # one below the other
+    if packs(below) and rows % LANES == 0:
+      return Matrices(replace(pack([below]), rows=rows), rows)
+    return Matrices(self._plain(below), rows)
 
   def _biased(self, name: str, rows: int, columns: int) -> Linear:
     return self._linear(self._tensor(name, (rows, columns)), bias=self._vector(f"{name}.bias", rows))
