@@ -11,7 +11,7 @@ Tensor = Any
 Program = Callable[..., Tensor]
 
 
-MATRIX_FUNCTIONS = ("cholesky", "solve", "qr", "eigh", "svd", "sort", "topk", "cumsum", "median", "cdist")
+MATRIX_FUNCTIONS = ("cholesky", "solve", "qr", "eigh", "svd", "sort", "topk", "cumsum", "cummax", "median", "cdist")
 """By the name that NumPy or PyTorch has for what is done; of `topk` and `sort` the values, in rows."""
 TOP = 10  # of `topk`
 

@@ -42,6 +42,8 @@ class Numpy(Library):
       return np.sort(np.partition(a, a.shape[-1] - TOP, axis=-1)[..., -TOP:], axis=-1)[..., ::-1]
     if name == "median":  # the lesser of two in the middle
       return np.partition(a, (a.shape[-1] - 1) // 2, axis=-1)[..., (a.shape[-1] - 1) // 2]
+    if name == "cummax":
+      return np.maximum.accumulate(a, axis=-1)
     if name in ("sort", "cumsum"):
       return np.sort(a, axis=-1) if name == "sort" else np.cumsum(a, axis=-1)
     return np.linalg.cholesky(a) if name == "cholesky" else np.linalg.solve(a, x[1])

@@ -372,7 +372,7 @@ def all_workloads(small: bool = False) -> list[Workload]:
     low_precision(f"matmul {1024 // by}, int8", 1024 // by, product_int8, "int8"),
     *(matrix_function(name, (size // by, size // by), *([(size // by, size // by)] if name == "solve" else []))
       for name in MATRIX_FUNCTIONS[:5] for size in (64, 256, 1024)),
-    *(matrix_function(name, shape) for name in MATRIX_FUNCTIONS[5:9] for shape in ((1, million), (64, 16384 // by))),
+    *(matrix_function(name, shape) for name in MATRIX_FUNCTIONS[5:10] for shape in ((1, million), (64, 16384 // by))),
     matrix_function("cdist", (1024 // by, 64), (1024 // by, 64)),
     start("cold", 0.6), start("warm", 0.35),
   ]  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tiny_tensor import Context, Tensor
+from tiny_tensor.func import jvp, vmap
 
 
 @pytest.fixture(autouse=True, params=["threads", "rows"])
@@ -60,6 +61,34 @@ def test_derivatives_of_products_and_extrema() -> None:
   b = Tensor(np.array([1.0, 3.0, 2.0, 3.0] * 5), requires_grad=True)
   expected = [1.0, *[2.0 if i % 2 else 0.0 for i in range(1, 19)], 1.0]
   assert b.cummax(0)[0].sum().gradient(b)[0].tolist() == expected
+  assert (b * -1).cummin(0)[0].sum().gradient(b)[0].tolist() == [-e for e in expected]
+  second = (b.cummax(0)[0] ** 2).sum().gradient(b)[0].sum().gradient(b)[0]
+  assert second.tolist() == [2 * e for e in expected]
+  _, tangent = jvp(lambda x: x.cummax(0)[0], (b,), (Tensor(np.arange(20.0)),))
+  assert tangent.tolist() == [0, *[i if i % 2 else i - 1 for i in range(1, 20)]]
+  rows = Tensor(np.random.default_rng(0).standard_normal((3, 2, 20)))
+  mapped = vmap(lambda x: x.cummax(1)[0])(rows)
+  np.testing.assert_array_equal(mapped.numpy(), np.maximum.accumulate(rows.numpy(), 2))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint16", "int64", "bool"])
+@pytest.mark.parametrize("shape", [(2, 50, 1), (2, 35, 3), (1, 20, 9), (1, 17, 35)])
+def test_extrema_are_elements_and_where_they_were_last_met(shape: tuple[int, ...], dtype: str) -> None:
+  rng = np.random.default_rng(3)
+  a = (rng.integers(0, 12, shape) - (0 if dtype in ("bool", "uint16") else 6)).astype(dtype)
+  if dtype.startswith("float"):
+    a = np.where(rng.random(shape) < 0.1, -0.0, a).astype(dtype)
+    a[0, 3:5] = -np.inf
+    a[-1, 11, ::2] = a[-1, 14] = np.nan
+  for name, sign in (("cummax", 1), ("cummin", -1)):
+    values, places = (t.numpy() for t in getattr(Tensor(a), name)(1))
+    ordered = a.astype(np.float64) * sign
+    for where in np.ndindex(*shape):
+      line = ordered[where[0], : where[1] + 1, where[2]]
+      best = np.isnan(line) if np.isnan(line).any() else line == line.max()
+      assert places[where] == (last := np.flatnonzero(best)[-1])
+      element = a[where[0], last, where[2]]
+      assert values[where].tobytes() == element.tobytes(), (values[where], element)
 
 
 def test_errors_are_no_larger_than_those_of_numpy() -> None:

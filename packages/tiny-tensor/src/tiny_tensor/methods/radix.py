@@ -23,6 +23,23 @@ FEW = 64  # elements of a row that is sorted by smaller digits: there are fewer 
 SHARED_DIGIT = 4  # of keys that threads share out
 BLOCK = 256  # elements of a thread
 THREADS = 32
+UNSIGNED = {dtype.itemsize: dtype for dtype in (dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64)}
+
+
+def order_key(x: UOp) -> UOp:
+  """Unsigned integers of the same size, or of 32 bits, in the same order; equal for both zeros, the largest for NaN."""
+  if x.dtype == dtypes.bool:
+    return x.cast(dtypes.uint8)
+  if not dtypes.is_float(x.dtype):
+    kind = UNSIGNED[x.dtype.itemsize]
+    return x if x.dtype == kind else x.bitcast(kind) ^ (1 << (kind.bits - 1))
+  x = x if x.dtype.itemsize >= 4 else x.cast(dtypes.float32)
+  kind = UNSIGNED[x.dtype.itemsize]
+  sign = 1 << (kind.bits - 1)
+  bits = x.eq(0).where(0.0, x).bitcast(kind)
+  # floats are sign and magnitude: the greater the magnitude of a negative one, the less it is
+  ordered = (bits < sign).where(bits ^ sign, ~bits)
+  return x.ne(x).where(dtypes.max(kind), ordered)
 
 
 def order_of(keys: T) -> T:

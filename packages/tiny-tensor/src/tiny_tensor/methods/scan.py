@@ -11,6 +11,7 @@ from tiny_runtime import Device
 from tiny_tensor import sequence
 from tiny_tensor.autograd.custom_gradient import Grads, with_gradient
 from tiny_tensor.base import DTypeLike, TensorBase, to_dtype
+from tiny_tensor.methods.radix import UNSIGNED, order_key
 from tiny_tensor.methods.reduce import accumulator_dtype
 from tiny_tensor.methods.windows import windows
 from tiny_tensor.naming import methods_known_as
@@ -22,6 +23,7 @@ WINDOWS = 16  # up to this length all sums are made of their terms, inside of wh
 BLOCK = 512  # elements that are added one after the other where there are not enough rows to do so side by side
 SIDE_BY_SIDE = 8
 THREADS = 32
+LOOKED_AT = 16  # elements of a line of which the largest is compared with the extremum so far
 
 
 IDENTITIES: dict[Ops, Callable[[DType], Any]] = {
@@ -81,6 +83,75 @@ def scanning(arrays: tuple[sequence.Array, ...], threads: int, op: Ops) -> UOp:
   return s.kernel("scan")
 
 
+@cache
+def extrema(arrays: tuple[sequence.Array, ...], threads: int) -> UOp:
+  """(running maxima, int32 positions of their last occurrences so far) along the middle axis of `(outer, n, inner)`.
+
+  Lines side by side are the lanes of a vector. A line alone is read in vectors: where none of their elements is a new
+  maximum, as in nearly all vectors of values in no order, they are one comparison and two stores.
+  """
+  s = sequence.Sequence(arrays)
+  (outer, n, inner), dtype = arrays[0]
+  first, bits = UOp.const(dtypes.index, 0), UNSIGNED[dtype.itemsize] if dtypes.is_float(dtype) else dtype
+  key = order_key(UOp.const(dtype, 0)).dtype
+
+  def line(row: UOp, column: UOp, width: int) -> None:
+    """`width` neighbouring lines."""
+    blocks = n // LOOKED_AT if inner == 1 else 0
+    sizes = ((bits, width), (dtypes.int32, width), (key, width), (key, LOOKED_AT))
+    registers = [UOp.alloc(s.kept + i, kind.ptr(size, AddrSpace.REG)) for i, (kind, size) in enumerate(sizes)]
+    s.kept += len(registers)
+
+    def register(which: int, lane: UOp) -> UOp:
+      return registers[which].after(*s.before).index(lane)
+
+    def step(effect: Callable[[UOp], UOp], size: int = width) -> None:
+      lanes = (s.lanes(size),) if size > 1 else ()
+      s.step(effect(lanes[0] if lanes else first), *lanes)
+
+    def value(lane: UOp) -> UOp:
+      found = register(0, lane).load()
+      return found if bits == dtype else found.bitcast(dtype)
+
+    def compare(i: UOp, known: UOp | None = None) -> None:
+      """With an element, of which the key may be known already."""
+
+      def choose(lane: UOp) -> UOp:
+        x, old = s.load(2, row, i, column + lane), [register(which, lane).load() for which in range(3)]
+        own = order_key(x) if known is None else register(3, known).load()
+        new = (x if bits == dtype else x.bitcast(bits), i.cast(dtypes.int32), own)
+        less = own < old[2]
+        return UOp.group(*[register(k, lane).store(less.where(*pair)) for k, pair in enumerate(zip(old, new))])
+
+      step(choose)
+      step(lambda lane: s.at(0, row, i, column + lane).store(value(lane)))
+      step(lambda lane: s.at(1, row, i, column + lane).store(register(1, lane).load()))
+
+    def empty(which: int) -> None:
+      step(lambda lane: register(which, lane).store(UOp.const(sizes[which][0], 0)))  # of all keys the least
+
+    for which in range(3):
+      empty(which)
+    with s.loop(blocks) as block:
+      step(lambda lane: register(3, lane).store(order_key(s.load(2, row, block * LOOKED_AT + lane, column))), LOOKED_AT)
+      lane = s.all_lanes(LOOKED_AT)
+      less = s.keep(register(3, lane).load().reduce(Ops.MAX, lane) < register(2, first).load())
+      with s.where(less):
+        step(lambda lane: s.at(0, row, block * LOOKED_AT + lane, column).store(value(first)), LOOKED_AT)
+        step(lambda lane: s.at(1, row, block * LOOKED_AT + lane, column).store(register(1, first).load()), LOOKED_AT)
+      with s.where(less.logical_not()), s.loop(LOOKED_AT) as i:
+        compare(block * LOOKED_AT + i, i)
+    with s.loop(n - blocks * LOOKED_AT) as i:
+      compare(i + blocks * LOOKED_AT)
+
+  width = 4 * SIDE_BY_SIDE
+  with s.loop(outer) as row:
+    for start, count, number in ((0, inner // width, width), (inner // width * width, inner % width, 1)):
+      with s.loop(count) as block:
+        line(row, block * number + start, number)
+  return s.kernel("extrema")
+
+
 @dataclass(frozen=True)
 class OfScan:
   """The derivatives of running sums, of products, and of y[i] = a[i] y[i-1] + b[i], along an axis: with R the gradient
@@ -101,6 +172,19 @@ class OfScan:
     if self.op is Ops.MUL:
       return ((later * y._shifted(self.axis, 1.0)).uop,)
     return (later * y._shifted(self.axis, 0.0)).uop, later.uop
+
+
+@dataclass(frozen=True)
+class OfExtrema:
+  """The derivatives of running extrema: each has that of the element that it is."""
+
+  wrap: Callable[[UOp], Any]
+  axis: int
+
+  def __call__(self, gs: Sequence[UOp | None], inputs: tuple[UOp, ...], results: tuple[UOp, ...]) -> Grads:
+    assert gs[0] is not None, "positions have no gradient"
+    g = self.wrap(gs[0])
+    return (g.zeros_like().scatter_add(self.axis, self.wrap(results[1]), g).uop,)
 
 
 @methods_known_as(dim="axis")
@@ -195,15 +279,35 @@ class ScanMixin(TensorBase):
     return self._extrema(self._opposite(), axis)
 
   def _extrema(self, x: Self, axis: int) -> tuple[Self, Self]:
-    """The elements at which `x` has its running maximum, and the positions of these: a running maximum of the positions
-    at which it is attained."""
-    if self.ndim == 0:
+    """The elements at which `x`, of the order of `self` or the opposite, has its running maximum, and their positions.
+    Where threads share a line out, it is three kernels: the maxima, a running maximum of the positions at which these
+    are attained, and the elements there."""
+    if self.ndim == 0 or self.numel() == 0:
       return self, self.const_like(0, dtypes.int32)
-    x, place = x.detach(), normalize_axis(axis, self.ndim)
+    flipped, x, place = x is not self, x.detach(), normalize_axis(axis, self.ndim)
+    size = self.shape[place]
+    if not (isinstance(size, UOp) or size <= WINDOWS or sequence.has_groups(self.device)):
+      return self._extrema_by_lines(x, place, flipped)
     here = x == x._scan(place, Ops.MAX)
     here = here | x.isnan() if dtypes.is_float(x.dtype) else here
     positions = here.where(self._along(place), 0)._scan(place, Ops.MAX)
     return self.gather(place, positions), positions
+
+  def _extrema_by_lines(self, x: Self, axis: int, flipped: bool) -> tuple[Self, Self]:
+    """`_extrema` in one kernel."""
+    x = x._filled_up(*range(x.ndim))
+    shape = tuple([int(s) for s in x.shape])
+    if 1 < (inner := prod(shape[axis + 1 :])) < SIDE_BY_SIDE:
+      found = self.transpose(axis, -1)._extrema_by_lines(x.transpose(axis, -1), self.ndim - 1, flipped)
+      return found[0].transpose(axis, -1), found[1].transpose(axis, -1)
+    flat = (int(prod(shape[:axis])), shape[axis], int(inner))
+    made = sequence.called(extrema, 0, ((flat, self.dtype), (flat, dtypes.int32)), x.reshape(flat))
+    values, positions = (t.reshape(shape).shrink_to(self.shape) for t in made)
+    values = values._opposite() if flipped else values
+    if not dtypes.is_float(self.dtype):
+      return values, positions
+    own = with_gradient((values.uop, positions.uop), (self.uop,), OfExtrema(self._wrap, axis), "extrema")
+    return self._derive(own[0]), positions
 
   def logcumsumexp(self, axis: int = 0) -> Self:
     """Running `logsumexp`: sums of exponentials against the running maximum, by which they shrink where it grows."""

@@ -7,13 +7,10 @@ import operator
 from typing import Self
 
 from tiny_tensor.base import TensorBase
-from tiny_tensor.methods.radix import order_of
+from tiny_tensor.methods.radix import order_key, order_of
 from tiny_tensor.naming import known_as
 from tiny_tensor.shapes import lower, normalize_axis, upper
 from tiny_uop import dtypes, sint
-
-UNSIGNED = {dtype.itemsize: dtype for dtype in (dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64)}
-
 
 LONGEST_BLOCK = 64
 
@@ -84,21 +81,6 @@ class SortMixin(TensorBase):
   def _ascending_keys(self, descending: bool, count: sint) -> Self:
     """Unsigned integers `(rows, n)` in this order; what is behind the first `count` elements comes last."""
     n = int(self.shape[-1])
-    key = self.reshape((-1, n))._order_key()
+    key = self._wrap(order_key(self.reshape((-1, n)).uop), False)
     key = key.bitwise_not() if descending else key
     return key if isinstance(count, int) else (key._count_up(n) < count).where(key, dtypes.max(key.dtype))
-
-  def _order_key(self) -> Self:
-    """Unsigned integers of the same size in the same order."""
-    if self.dtype == dtypes.bool:
-      return self._as_dtype(dtypes.uint8)
-    if not dtypes.is_float(self.dtype):
-      kind = UNSIGNED[self.dtype.itemsize]
-      return self.bitcast(kind) ^ (0 if self.dtype == kind else 1 << (kind.bits - 1))
-    x = self if self.dtype.itemsize >= 4 else self._as_dtype(dtypes.float32)
-    kind = UNSIGNED[x.dtype.itemsize]
-    sign = 1 << (kind.bits - 1)
-    bits = x.eq(0).where(0.0, x).bitcast(kind)
-    # floats are sign and magnitude: the greater the magnitude of a negative one, the less it is
-    ordered = (bits < sign).where(bits ^ sign, bits.bitwise_not())
-    return x.isnan().where(dtypes.max(kind), ordered)
