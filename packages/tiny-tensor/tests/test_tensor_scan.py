@@ -62,8 +62,8 @@ def test_derivatives_of_products_and_extrema() -> None:
   expected = [1.0, *[2.0 if i % 2 else 0.0 for i in range(1, 19)], 1.0]
   assert b.cummax(0)[0].sum().gradient(b)[0].tolist() == expected
   assert (b * -1).cummin(0)[0].sum().gradient(b)[0].tolist() == [-e for e in expected]
-  second = (b.cummax(0)[0] ** 2).sum().gradient(b)[0].sum().gradient(b)[0]
-  assert second.tolist() == [2 * e for e in expected]
+  twice = (b.cummax(0)[0] ** 2).sum().gradient(b)[0].sum().gradient(b)[0]
+  assert twice.tolist() == [2 * e for e in expected]
   _, tangent = jvp(lambda x: x.cummax(0)[0], (b,), (Tensor(np.arange(20.0)),))
   assert tangent.tolist() == [0, *[i if i % 2 else i - 1 for i in range(1, 20)]]
   rows = Tensor(np.random.default_rng(0).standard_normal((3, 2, 20)))
