@@ -3,14 +3,15 @@
 import gc
 import sys
 from collections.abc import Callable
+from functools import cache
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tiny_tensor import Context, Tensor, nn
-from tiny_tensor.live import live_tensors, nodes_above, tensors_at
+from tiny_tensor import Context, Tensor, TinyJit, nn
+from tiny_tensor.live import Changes, live_tensors, nodes_above, tensors_at
 
 
 def instructions(step: Callable[[], object]) -> int:
@@ -66,12 +67,24 @@ def differentiate() -> None:
   x.grad.realize()
 
 
+@cache
+def add_to_state() -> Callable[[Tensor], Tensor]:
+  state = Tensor([0.0, 0.0]).realize()
+  return TinyJit(lambda x: state.assign(state + x).realize())
+
+
+def replay() -> None:
+  add_to_state()(in_memory(1))
+
+
 @pytest.mark.parametrize("others", OTHERS)
-@pytest.mark.parametrize("step", [realize, assign, differentiate], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("step", [realize, assign, differentiate, replay], ids=lambda f: f.__name__)
 def test_no_step_looks_at_all_live_tensors(others: str, step: Callable[[], None]) -> None:
   with Context(DEVICE="REF"):
     kept: list[Tensor] = []
     counts = []
+    for _ in range(3):
+      step()
     for size in (10, 1000, 4000):
       kept += [OTHERS[others](i) for i in range(size - len(kept))]
       for _ in range(2):  # those that are new are filed once, and what is compiled is compiled
@@ -79,6 +92,18 @@ def test_no_step_looks_at_all_live_tensors(others: str, step: Callable[[], None]
       # the least of some: now and then, what is scheduled is printed and parsed on the side (conftest.py)
       counts.append(min(instructions(step) for _ in range(3)))
     assert max(counts) < 1.02 * min(counts), counts
+
+
+def test_changes_since_the_last_time() -> None:
+  a, b = in_memory(1), in_memory(2) * 2
+  mine, other = Changes(), Changes()
+  assert {id(a), id(b)} <= {id(t) for t in mine.since()} and mine.since() == []
+  c = in_memory(3)
+  b.realize()
+  assert [id(t) for t in mine.since()] == [id(b), id(c)] and mine.since() == []
+  del c
+  assert len(other.since()) == len(live_tensors())
+  del mine, other
 
 
 @pytest.mark.nightly

@@ -21,14 +21,18 @@ _live: dict[ref[TensorBase], int] = {}
 """Every live tensor, with a number that grows with each."""
 _fresh: dict[ref[TensorBase], None] = {}
 """Those that are new, or stand for another graph than when they were filed."""
+_by_change: dict[object, None] = {}
+"""Every live tensor, in the order in which they last were new or changed their graph; and the marks of `Changes`."""
 _number = count().__next__
 
 
 def _forget(
-  entry: ref[TensorBase], live: dict[ref[TensorBase], int] = _live, fresh: dict[ref[TensorBase], None] = _fresh
-) -> None:
+  entry: ref[TensorBase], live: dict[ref[TensorBase], int] = _live, fresh: dict[ref[TensorBase], None] = _fresh,
+  by_change: dict[object, None] = _by_change,
+) -> None:  # fmt: skip
   live.pop(entry, None)  # arguments, because globals go first when the process ends
   fresh.pop(entry, None)
+  by_change.pop(entry, None)
 
 
 def enter(t: TensorBase) -> None:
@@ -36,18 +40,37 @@ def enter(t: TensorBase) -> None:
   entry = ref(t, _forget)
   object.__setattr__(t, "_entry", entry)
   _live[entry] = _number()
-  _fresh[entry] = None
+  _fresh[entry] = _by_change[entry] = None
 
 
 def changed(t: TensorBase) -> None:
   """Says that a tensor stands for another graph."""
   if (entry := getattr(t, "_entry", None)) is not None:  # else it is not there yet
-    _fresh[entry] = None
+    _by_change.pop(entry, None)
+    _fresh[entry] = _by_change[entry] = None
 
 
 def live_tensors() -> list[TensorBase]:
   """Every live tensor, oldest first. Whoever is asked in each step asks for `tensors_above` instead."""
   return [t for r in list(_live) if (t := r()) is not None]
+
+
+class Changes:
+  """Tells which tensors changed: for who would look at all of them in each step."""
+
+  def __init__(self) -> None:
+    self._mark = object()
+
+  def since(self) -> list[TensorBase]:
+    """The live tensors that are new, or stand for another graph, since this was last asked; at first all of them."""
+    before, self._mark = self._mark, object()
+    _by_change[self._mark] = None  # first: other threads make tensors meanwhile
+    entries = list(iter(reversed(_by_change).__next__, before))
+    _by_change.pop(before, None)
+    return [t for r in entries if isinstance(r, ref) and (t := r()) is not None]
+
+  def __del__(self, by_change: dict[object, None] = _by_change) -> None:
+    by_change.pop(self._mark, None)
 
 
 class _Place:

@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from tiny_tensor.base import TensorBase
 from tiny_tensor.live import live_tensors
 from tiny_tensor.pytree import leaves
 from tiny_tensor.realize import buffer_under, is_holder, is_realized, pieces_of, realize_tensors, storage
@@ -104,13 +105,15 @@ def holders() -> "dict[UOp, list[weakref.ref[Tensor]]]":
 
 
 def compute_readers(
-  updated: Collection[UOp], unaffected: "weakref.WeakSet[UOp]", watched: Collection[UOp] = ()
-) -> list[Tensor]:
+  updated: Collection[UOp], unaffected: "weakref.WeakSet[UOp]", watched: Collection[UOp] = (),
+  tensors: Iterable[TensorBase] | None = None,
+) -> list[Tensor]:  # fmt: skip
   """Realises the live tensors that are not computed yet and read one of the BUFFERs `updated`, but those `unaffected`,
-  to which it adds the others. Gives the live tensors that are views of one of the BUFFERs `watched`."""
+  to which it adds the others. Gives the live tensors that are views of one of the BUFFERs `watched`. `tensors` are
+  those to look at, None: all."""
   readers, holders = [], []
   buffer, reshape = Ops.BUFFER, Ops.RESHAPE
-  for t in live_tensors() if updated else ():
+  for t in (live_tensors() if tensors is None else tensors) if updated else ():
     uop = t.uop
     # nearly all are computed, which is seen sooner than found in the set
     while uop.op is reshape:

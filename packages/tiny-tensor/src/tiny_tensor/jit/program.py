@@ -12,6 +12,7 @@ from tiny_tensor.jit.outside import Arguments, Outside
 from tiny_tensor.jit.results import Template
 from tiny_tensor.jit.run import Run
 from tiny_tensor.jit.values import require
+from tiny_tensor.live import Changes
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp
 
@@ -37,6 +38,7 @@ class Program(Generic[R]):
     self._positions = [i for i, buffer in enumerate(self._inputs) if buffer in used]
     self._updated = run.updated
     self._unaffected: weakref.WeakSet[UOp] = weakref.WeakSet()
+    self._changes = Changes()
     self._outside = Outside(run, used)
     self._overwritten = self._updated | self._gradients.buffers
     self._all_inputs = len(self._positions) == len(self._inputs)
@@ -83,8 +85,10 @@ class Program(Generic[R]):
     if self._writes_inputs:  # another one every time: what was looked at has to be looked at again
       new = dict(zip(self._inputs, given, strict=True))
       holders = graphs.compute_readers({new.get(b, b) for b in self._overwritten}, weakref.WeakSet(), kept)
-    else:
+    elif kept:
       holders = graphs.compute_readers(self._overwritten, self._unaffected, kept)
+    else:  # whoever did not read it before does not read it now
+      holders = graphs.compute_readers(self._overwritten, self._unaffected, (), self._changes.since())
     if len(holders) != len(unshared):
       self._gradients.give_copies(holders, unshared)
 
