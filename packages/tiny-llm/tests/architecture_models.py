@@ -80,6 +80,7 @@ class Small:
     if self.experts:
       writer.add_expert_count(self.experts)
     writer.add_tokenizer_model("no_vocab")
+    writer.add_token_type_count(2)
     for key, value in self.metadata.items():
       sort = gguf.GGUFValueType.UINT32 if type(value) is int else gguf.GGUFValueType.get_type(value)
       writer.add_key_value(f"{self.architecture}.{key}", value, sort)
@@ -143,5 +144,12 @@ MODELS = {
   "gpt2": Small(
     "gpt2", keys=HEADS, joined=True, gate="", biases=("attn_qkv", *ALL),
     more={"output_norm.bias": (DIM,), "position_embd.weight": (CONTEXT, DIM)},
+  ),
+  "bert": Small(
+    "bert", {"attention.causal": False}, keys=HEADS, tied=True, gate="",
+    norms={"attn_output_norm": DIM, "layer_output_norm": DIM},
+    biases=("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down", "attn_output_norm", "layer_output_norm"),
+    more={"position_embd.weight": (CONTEXT, DIM), "token_types.weight": (2, DIM), "token_embd_norm.weight": (DIM,),
+      "token_embd_norm.bias": (DIM,)},
   ),
 }  # fmt: skip

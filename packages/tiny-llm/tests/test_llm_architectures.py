@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from architecture_models import CONTEXT, MODELS, TOKENS
+from llm_vocabularies import byte_level
 
-from tiny_llm import Chunk, load_model, open_checkpoint
+from tiny_llm import Chunk, Engine, Request, Tokenizer, load_model, open_checkpoint
 from tiny_llm.architectures import ARCHITECTURES
 from tiny_tensor import dtypes
 
@@ -25,14 +27,18 @@ def test_there_is_a_model_of_each() -> None:
 def test_logits_are_those_of_llama_cpp(tmp_path: Path, name: str) -> None:
   checkpoint = open_checkpoint(MODELS[name].write(tmp_path / "a.gguf"))
   model = load_model(checkpoint, context=CONTEXT, cache_dtype=dtypes.float32, exact=True)
-  (found,) = model.step([Chunk(0, 0, TOKENS)], all_logits=True)
   expected = np.array(RECORDED[name])
+  if not model.config.architecture.causal:
+    (found,) = model.states([Chunk(0, 0, TOKENS)])
+    assert np.abs(np.asarray(found) - expected).max() < 5e-3 * np.abs(expected).max()
+    return
+  (found,) = model.step([Chunk(0, 0, TOKENS)], all_logits=True)
   assert np.abs(np.asarray(found) - expected).max() < 5e-3 * np.abs(expected).max()
   (found,) = model.step([Chunk(0, 7, TOKENS[7:])])
   assert np.abs(np.asarray(found) - expected[7]).max() < 5e-3 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("exact", [pytest.param(True, marks=pytest.mark.nightly), False])
 def test_experts_of_a_quantised_format(tmp_path: Path, exact: bool) -> None:
   small, found = MODELS["qwen3moe"], []
   for name, held, how in (("plain", "F32", True), ("packed", "Q5_1", exact)):
@@ -44,3 +50,21 @@ def test_experts_of_a_quantised_format(tmp_path: Path, exact: bool) -> None:
   plain, packed = found
   # rounding may choose another expert where two are nearly as likely, so all rows are compared at once
   assert np.sqrt(((plain - packed) ** 2).mean()) < (1e-3 if exact else 0.06) * plain.std()
+
+
+@pytest.mark.parametrize(("pooling", "of"), [(1, "mean"), (2, "first"), (3, "last")])
+def test_an_encoder_makes_embeddings(tmp_path: Path, pooling: int, of: str) -> None:
+  small = replace(MODELS["bert"], metadata={"pooling_type": pooling})
+  model = load_model(open_checkpoint(small.write(tmp_path / "a.gguf")), context=CONTEXT, exact=True)
+  engine = Engine(model, Tokenizer.from_metadata(byte_level("smollm")))
+  generation = engine.submit(Request(TOKENS, embed=True))
+  while engine.step():
+    pass
+  states = np.array(RECORDED["bert"])
+  expected = {"mean": states.mean(0), "first": states[0], "last": states[-1]}[of]
+  assert generation.embedding is not None
+  np.testing.assert_allclose(generation.embedding, expected / np.linalg.norm(expected), atol=1e-3)
+  with pytest.raises(ValueError, match="is an encoder"):
+    engine.submit(Request(TOKENS))
+  with pytest.raises(ValueError, match="is an encoder"):
+    model.step([Chunk(0, 0, TOKENS)])

@@ -70,7 +70,8 @@ def run_generate(args: Arguments) -> int:
 
 
 def run_embed(args: Arguments) -> int:
-  """The embedding of a text, as JSON: the mean of the model's states after its last norm, of length 1."""
+  """The embedding of a text, as JSON: of the model's states after its last norm the mean, or what the file says, of
+  length 1."""
   text = args.text if args.text is not None else sys.stdin.read()
   session = _session(args)
   print(json.dumps(session.embed(text)))

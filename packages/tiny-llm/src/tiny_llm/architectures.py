@@ -60,6 +60,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     rope="halves", activation="gelu", after="branch", window_every=6, local_base=10000.0, scaled_embedding=True, wide=62
   ),
   "gpt2": Architecture(rope="none", norm="layer", activation="gelu", gated=False),
+  "bert": Architecture(rope="none", norm="layer", activation="gelu", gated=False, after="sum", causal=False),
 }
 
 
@@ -139,6 +140,8 @@ def config_of(checkpoint: Checkpoint) -> Config:
   kv_heads, head_dim = size("attention.head_count_kv", heads), size("attention.key_length", max(dim // heads, 1))
   if heads % kv_heads:
     raise ValueError(f"{path}: {heads} heads are no multiple of {kv_heads} heads of keys and values")
+  if not architecture.causal and heads != kv_heads:
+    raise ValueError(f"{path}: an encoder with {heads} heads of queries and {kv_heads} of keys is not known here")
   if (values := size("attention.value_length", head_dim)) != head_dim:
     raise ValueError(f"{path}: heads of keys have {head_dim} numbers and those of values {values}: expected as many")
   if "token_embd.weight" not in checkpoint.tensors:

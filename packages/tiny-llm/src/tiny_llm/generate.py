@@ -81,13 +81,14 @@ class Piece:
 class Generation:
   """A request that waits, runs or is done. `pieces` are those that nobody has taken yet.
 
-  `embedding` is the mean of the model's states after its last norm, float32 of length 1, where a request wants that.
+  `embedding` is made of the model's states after its last norm: their mean, the first or the last, as the model's
+  `pooling` says; float32 of length 1, where a request wants that.
   `cached` tokens of the prompt were in a slot already. `generated` are the answer's. Times are those of
   `time.perf_counter`: `submitted`, `started`, `first_token`, `ended`.
   """
 
-  def __init__(self, number: int, request: Request, tokenizer: Tokenizer, room: int) -> None:
-    self.number, self.request = number, request
+  def __init__(self, number: int, request: Request, tokenizer: Tokenizer, room: int, pooling: str = "mean") -> None:
+    self.number, self.request, self.pooling = number, request, pooling
     self.pieces: deque[Piece] = deque()
     self.generated: list[int] = []
     self.cached = self.drafted = self.accepted = 0
@@ -146,9 +147,14 @@ class Generation:
     self._give(text, finish)
 
   def read(self, states: Array) -> None:
-    """Takes the states of the next tokens of a prompt, (tokens, dim), for their mean."""
-    total = states.astype(np.float64).sum(0)
-    self.embedding = total if self.embedding is None else self.embedding + total
+    """Takes the states of the next tokens of a prompt, (tokens, dim)."""
+    if self.pooling == "mean":
+      total = states.astype(np.float64).sum(0)
+      self.embedding = total if self.embedding is None else self.embedding + total
+    elif self.pooling == "last":
+      self.embedding = states[-1].astype(np.float64)
+    elif self.embedding is None:
+      self.embedding = states[0].astype(np.float64)
 
   def embedded(self) -> None:
     """All of the prompt has been read."""
@@ -192,9 +198,13 @@ class Engine:
     """Whether a request can be answered; any thread may ask.
 
     Raises ContextExceeded for a prompt that leaves no room in the context, ValueError for one without tokens or with
-    others than the model has.
+    others than the model has, and for an answer of an encoder.
     """
     count, vocabulary = len(request.tokens), self.model.config.vocabulary
+    if not request.embed and not self.model.config.architecture.causal:
+      raise ValueError(
+        f"a model of {self.model.config.name!r} is an encoder: it makes embeddings of texts, and no text"
+      )
     if not count:
       raise ValueError("the prompt has no tokens: expected one at least")
     if not all(0 <= token < vocabulary for token in request.tokens):
@@ -214,7 +224,7 @@ class Engine:
     self.check(request)
     room = self.model.context - len(request.tokens)
     room = room if request.max_tokens is None else min(room, request.max_tokens)
-    generation = Generation(next(self._numbers), request, self.tokenizer, room)
+    generation = Generation(next(self._numbers), request, self.tokenizer, room, self.model.config.pooling)
     self.waiting.append(generation)
     return generation
 
@@ -237,7 +247,7 @@ class Engine:
     left = PREFILL
     for slot in sorted(busy, key=lambda slot: slot.since):
       tokens = slot.next_tokens(self.speculate)
-      if not slot.decodes:
+      if not slot.decodes and self.model.config.architecture.causal:
         tokens = tokens[:left]
         left -= len(tokens)
       if tokens:

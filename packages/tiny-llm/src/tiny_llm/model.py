@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tiny_llm.architectures import Config, Rope, config_of
 from tiny_llm.checkpoint import Checkpoint
@@ -17,6 +18,9 @@ __all__ = ["Chunk", "Model", "load_model"]
 
 PIECES = (128, 16, 1)
 """Tokens that are read at once: one graph each. What is left of a chunk is padded to the smallest that holds it."""
+
+WHOLE = (16, 64, 128, 256, 512, 1024, 2048, 4096)
+"""Tokens of a text that is read as a whole, and padded to one of these or to the context: one graph each."""
 
 TOGETHER = (8, 4, 2)
 """Sequences of which one token each is read at once: one graph each."""
@@ -40,7 +44,8 @@ class Model:
     self._weights = weights
     self._room = context + max(PIECES)  # what pads a piece is written as well, and never read
     shape = (2, slots, config.kv_heads, self._room, config.head_dim)
-    self._cache = [Tensor.zeros(*shape, dtype=cache_dtype).contiguous().realize() for _ in range(config.layers)]
+    kept = config.layers if config.architecture.causal else 0
+    self._cache = [Tensor.zeros(*shape, dtype=cache_dtype).contiguous().realize() for _ in range(kept)]
     self._places = [(Variable(f"slot{n}", 0, slots - 1), Variable(f"start{n}", 0, context - 1)) for n in range(slots)]
     self._windows = [window if window < context else 0 for window in config.windows]
     local = config.local_rope is not config.rope
@@ -52,6 +57,8 @@ class Model:
       self._positions = table.pad(((0, self._room - config.context), None)).contiguous().realize()
     kinds = ("last", "all", "states")
     self._read = {(size, wanted): TinyJit(self._graph(wanted)) for size in PIECES for wanted in kinds}
+    sizes = [*[s for s in WHOLE if s < context], context]
+    self._read_whole = {} if config.architecture.causal else {size: TinyJit(self._encode) for size in sizes}
     self._read_together = {size: TinyJit(self._graph("all")) for size in TOGETHER}
 
   def step(self, chunks: Sequence[Chunk], *, all_logits: bool = False) -> list[memoryview[float]]:
@@ -59,8 +66,10 @@ class Model:
     of shape (vocabulary,); with `all_logits` after each of its tokens, (tokens, vocabulary).
 
     Raises ValueError for a chunk that has no tokens or does not fit the cache, a token that is not in the vocabulary,
-    and two chunks of one slot.
+    two chunks of one slot, and an encoder, which has states only.
     """
+    if not self.config.architecture.causal:
+      raise ValueError(f"{self.config.name!r} is an encoder: it makes embeddings of texts, and no text")
     self._check(chunks)
     results: dict[int, memoryview[float]] = {}
     single = [chunk for chunk in chunks if len(chunk.tokens) == 1]
@@ -73,8 +82,13 @@ class Model:
 
   def states(self, chunks: Sequence[Chunk]) -> list[memoryview[float]]:
     """Reads chunks as `step` does, and gives for each the states of its tokens after the last norm, of which embeddings
-    are made, as a memoryview of float32 of shape (tokens, dim)."""
+    are made, as a memoryview of float32 of shape (tokens, dim). An encoder takes whole texts: chunks that start at 0.
+    """
     self._check(chunks)
+    if not self.config.architecture.causal:
+      if any(chunk.start for chunk in chunks):
+        raise ValueError("an encoder reads whole texts: expected chunks that start at 0")
+      return [self._whole(chunk.tokens) for chunk in chunks]
     return [self._chunk(chunk, "states") for chunk in chunks]
 
   def copy_prefix(self, from_slot: int, to_slot: int, length: int) -> None:
@@ -121,6 +135,13 @@ class Model:
     width = self.config.vocabulary if wanted == "all" else self.config.dim
     return memoryview(b"".join(parts)).cast("B").cast("f", (at, width))
 
+  def _whole(self, tokens: Sequence[int]) -> memoryview[float]:
+    """The states of a text of an encoder."""
+    size = min(s for s in self._read_whole if s >= len(tokens))
+    padded = Tensor([*tokens, *[0] * (size - len(tokens))], dtype=dtypes.int32).realize()
+    states = self._read_whole[size](padded, Variable("last", 0, size - 1).bind(len(tokens) - 1))
+    return states.data()[: len(tokens)].cast("B").cast("f", (len(tokens), self.config.dim))
+
   def _single_tokens(self, chunks: Sequence[Chunk], every: bool) -> dict[int, memoryview[float]]:
     """The logits after chunks of one token each, by slot. The weights are read once for all of them."""
     tokens = Tensor([chunk.tokens[0] for chunk in chunks], dtype=dtypes.int32).realize()
@@ -140,7 +161,7 @@ class Model:
       x = w.embedding(tokens, self._positions_at(int(tokens.shape[0]), places)).contiguous()
       for number, layer in enumerate(w.layers):
         # layers are alike: what the scheduler has found for the first is found again for the others
-        x = self._layer(layer, number, x, places).realize()
+        x = self._layer(layer, x, partial(self._attend_sequences, layer, number, places)).realize()
       if wanted == "states":
         return w.normalised(x, w.output_norm).exact.realize()
       x = x if wanted == "all" else x[last : last + 1].contiguous()
@@ -149,6 +170,14 @@ class Model:
       return capped(logits, self.config.logit_cap).realize()
 
     return read_tokens
+
+  def _encode(self, tokens: Tensor, last: UOp) -> Tensor:
+    """The states of a text, up to its `last` token."""
+    w = self._weights
+    x = w.embedding(tokens, self._positions[: int(tokens.shape[0])]).contiguous()
+    for layer in w.layers:
+      x = self._layer(layer, x, partial(self._attend_all, last)).realize()
+    return x
 
   def _rotation(self, rope: Rope | None, factors: Array | None) -> tuple[Tensor, Tensor] | None:
     """Cosines and sines at all positions, `(room, size / 2)`."""
@@ -165,20 +194,15 @@ class Model:
     parts = [self._positions[start : start + tokens // len(starts)] for start in starts]
     return parts[0] if len(parts) == 1 else Tensor.cat(*parts)
 
-  def _layer(self, layer: Layer, number: int, x: Tensor, places: Sequence[UOp]) -> Tensor:
-    """Attention and feed-forward, (tokens, dim)."""
+  def _layer(self, layer: Layer, x: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    """Attention and feed-forward, (tokens, dim). `attend` makes of queries, keys and values what is looked up."""
     w, y = self._weights, self._weights.normalised(x, layer.before[0])
     q, k, v = [part for linear in layer.qkv for part in linear(y)]
     if layer.qkv_bias is not None:
       q, k, v = (t + b for t, b in zip((q, k, v), layer.qkv_bias.split([int(t.shape[1]) for t in (q, k, v)])))
     if self.config.architecture.whole_norms:
       q, k = (t if norm is None else norm(t) for t, norm in ((q, layer.query_norm), (k, layer.key_norm)))
-    each = 2 * int(x.shape[0]) // len(places)  # tokens of a sequence
-    mixed = []
-    for n, (slot, start) in enumerate(zip(places[::2], places[1::2])):
-      part = slice(n * each, (n + 1) * each)
-      mixed.append(self._attend(layer, number, q[part], k[part], v[part], slot, start))
-    y = w.ready(mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed))
+    y = w.ready(attend(q, k, v))
     x = self._added(x, lambda x: layer.attention_output(y, x)[0], layer.after[0])
     fed, feed = w.normalised(x, layer.before[1]), layer.feed
     if isinstance(feed, Experts):
@@ -196,6 +220,25 @@ class Model:
       return part(x).contiguous()
     branch = part(None)
     return (x + (branch if after is None else after(branch)) * scale).contiguous()
+
+  def _attend_all(self, last: UOp, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention of tokens that all see each other, up to the `last`, (tokens, heads * head_dim)."""
+    tokens = int(q.shape[0])
+    q, k, v = (t.reshape(tokens, -1, self.config.head_dim).transpose(0, 1) for t in (q, k, v))
+    scores = (q @ k.transpose(1, 2)) * self.config.attention_scale
+    mixed: Tensor = (Tensor.arange(tokens) <= last).where(scores, float("-inf")).softmax(-1) @ v
+    return mixed.transpose(0, 1).reshape(tokens, -1)
+
+  def _attend_sequences(
+    self, layer: Layer, number: int, places: Sequence[UOp], q: Tensor, k: Tensor, v: Tensor
+  ) -> Tensor:
+    """Attention of tokens of sequences that follow one another, (tokens, heads * head_dim)."""
+    each = 2 * int(q.shape[0]) // len(places)  # tokens of a sequence
+    mixed = []
+    for n, (slot, start) in enumerate(zip(places[::2], places[1::2])):
+      part = slice(n * each, (n + 1) * each)
+      mixed.append(self._attend(layer, number, q[part], k[part], v[part], slot, start))
+    return mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed)
 
   def _attend(self, layer: Layer, number: int, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp) -> Tensor:
     """Attention of tokens of one sequence, (tokens, heads * head_dim), whose keys and values are written first."""

@@ -96,7 +96,8 @@ class Session:
     with Waiting("compiling", quiet):
       for count in (1, 16, 128):
         if count < model.context:
-          model.step([Chunk(0, 0, [0] * count)])
+          read = model.step if model.config.architecture.causal else model.states
+          read([Chunk(0, 0, [0] * count)])
 
   def options(self, values: Mapping[str, Any]) -> SamplingOptions:
     """How tokens are drawn: `values` that are not None, then what the file recommends, then llama.cpp's defaults."""
@@ -118,8 +119,8 @@ class Session:
     return tokens if not self.tokenizer.add_bos or begin is None or tokens[:1] == [begin] else [begin, *tokens]
 
   def embed(self, text: str) -> list[float]:
-    """The embedding of a text: the mean of the model's states after its last norm, of length 1. Raises
-    ContextExceeded."""
+    """The embedding of a text, of length 1: of the model's states after its last norm the mean, or another as the file
+    says. Raises ContextExceeded."""
     generation = self.engine.submit(Request(self.tokenizer.encode(text), embed=True))
     while generation.finish is None:
       self.engine.step()
