@@ -112,6 +112,21 @@ def test_an_activation_is_computed_where_its_input_is() -> None:
   assert compared == [1, 0]
 
 
+def test_an_activation_of_a_sum_of_two_products_is_computed_once() -> None:
+  """As at the end of a residual block whose skip is a product, too: what several kernels want is the activation."""
+  a, b, c, d = (new(32, 32) for _ in range(4))
+  y = (matmul(a, b) + c) + (matmul(b, a) + d)
+  h = ((y < 0) | y.alu(Ops.CMPEQ, y.const_like(0))).where(y.const_like(0), y)
+  kernels = [call.src[0] for call in schedule(UOp.sink(stored(matmul(h, new(32, 32)) + h))).src]
+  assert [sum(u.op is Ops.CMPLT for u in kernel.toposort) for kernel in kernels] == [0, 1, 0]
+
+
+def test_what_is_padded_gets_memory_rather_than_what_it_is_padded_to(run: Run) -> None:
+  x = matmul(new(16, 24), new(24, 32)).maximum(0)
+  padded = windows(x.pad(((1, 1), (1, 1))).maximum(-1.0), 3)
+  assert run(padded.reduce_axes(Ops.MAX, (2, 3))) == ["reduce_16x32_r24", "reduce_16x32_r3x3"]
+
+
 def test_expensive_operand_of_a_matmul_is_computed_once(run: Run) -> None:
   assert run(matmul(new(64, 64).exp(), new(64, 64))) == ["elementwise_4096", "reduce_64x64_r64"]
   assert run(matmul(new(64, 64) * 2, new(64, 64))) == ["reduce_64x64_r64"]

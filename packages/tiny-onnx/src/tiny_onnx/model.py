@@ -128,9 +128,10 @@ class Model:
     )
     jit = self._captured.get(key)
     if jit is None:
-      names = tuple(tensors)
+      names, labels = tuple(tensors), tuple(bound)
 
-      def compute(given: list[Tensor], sizes: dict[str, UOp]) -> list[Value]:
+      def compute(*given: Any) -> list[Value]:  # no containers: TinyJit knows such calls at once
+        sizes = dict(zip(labels, given[len(names) :]))
         cut = {name: self._cut(name, x, sizes) for name, x in zip(names, given)}
         return [tensor_of(v) if isinstance(v, Host) else v for v in self._computed({**known, **cut})]
 
@@ -139,7 +140,7 @@ class Model:
         self._captured.popitem(last=False)
     self._captured.move_to_end(key)
     try:
-      made: list[Value] = jit([*tensors.values()], bound)
+      made: list[Value] = jit(*tensors.values(), *bound.values())
       return made
     except JitError as error:
       self.eager_because = str(error)

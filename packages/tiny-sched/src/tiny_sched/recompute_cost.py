@@ -210,7 +210,8 @@ class CostTable:
       cost = self.compute(u)
       cost = self.costs[u] = replace(cost, continues=True) if u in continued else cost
       dear = is_alu(u) and cost.is_dear and (u in places or not cost.is_table)
-      likely = users[u] > 1 and (dear or (cost.below is Below.FULL and u not in joined))
+      shared = users[u] > 1 and (cost.below is not Below.FULL or u not in joined)
+      likely = shared and (cost.below is Below.FULL or dear)
       self.seen[u] = self.end(u) if likely else cost
 
   def end(self, u: UOp, below: Below = Below.NONE) -> RecomputeCost:
@@ -235,6 +236,8 @@ class CostTable:
       if below.below is not Below.FULL:
         return below
       return RecomputeCost(below.leaves, below.alu, below.heavy, Below.ROW, below.positional)
+    if u.op is Ops.PAD and below.below is Below.FULL:
+      return self.end(u.src[0])  # what is padded gets memory rather than what it is padded to
     if u.op is Ops.PAD:
       constant = below.leaves is not None and not below.leaves
       return RecomputeCost(below.leaves, below.alu + 1, below.heavy, below.below, below.positional or constant)
