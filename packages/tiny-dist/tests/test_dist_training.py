@@ -31,3 +31,7 @@ def test_losses_are_those_of_one_process(net: str, layout: str, count: int) -> N
   alone, together = losses(1, net, "data")[0], losses(count, net, layout)
   assert len(together) == count and len(set(together)) == 1  # the same bits on every rank
   np.testing.assert_allclose(together[0], alone, rtol=2e-3, atol=2e-5)
+
+
+def test_kernels_run_while_gradients_travel() -> None:
+  assert lines(ranks(2, "overlap.py", environment={"BUCKET_BYTES": "2000"})) == ["True True"] * 2

@@ -109,6 +109,40 @@ def test_sums_of_one_level_go_together() -> None:
     assert [len(c.sent) for c in collectives(lambda r: build(r), 2)] in ([3], [1, 1, 1])  # the cache may know it
 
 
+def backward_pass(rank: int) -> UOp:
+  """Gradients of four layers `h @ w`, each of other sizes: of `w`, which is whole everywhere, summed over the rows of
+  `h`, which is in pieces. They are kept in the order of the layers."""
+  sizes = (5, 6, 7, 8, 9)
+  hidden = [pieces(rank, (8, n), 0) for n in sizes]
+  weights = [pieces(rank, shape, None) for shape in zip(sizes, sizes[1:])]
+  gradient = pieces(rank, (8, sizes[-1]), 0)
+  roots: list[UOp] = []
+  for h, w in zip(reversed(hidden[:-1]), reversed(weights)):
+    (m, n), rows = w.shape, 8
+    outer = h.reshape((rows, m, 1)).expand((rows, m, n)) * gradient.reshape((rows, 1, n)).expand((rows, m, n))
+    roots = [*stored(outer.reduce_axes(Ops.ADD, (0,)).reshape((m, n))).src, *roots]
+    product = gradient.reshape((rows, 1, n)).expand((rows, m, n)) * w.reshape((1, m, n)).expand((rows, m, n))
+    gradient = product.reduce_axes(Ops.ADD, (2,)).reshape((rows, m)).contiguous()
+  return UOp.sink(*roots)
+
+
+def test_gradients_travel_while_others_are_computed() -> None:
+  with Context(BUCKET_BYTES=1):
+    calls = schedule(backward_pass(2)).src
+  found = [(n, body.arg) for n, call in enumerate(calls) if (body := collective_of(call.src[0])) is not None]
+  assert [sum(c.sent[0]) // COUNT for _, c in found] == [72, 56, 42, 30]  # the last layer's first, as it is ready first
+  memories = [{argument_of(a) for a in call.src[1:]} for call in calls]
+  for (number, _), (following, _) in zip(found, found[1:]):
+    between = memories[number + 1 : following]
+    assert len(between) >= 2, "the next gradient is computed after a collective has begun"
+    assert not any(memories[number] & used for used in between), "and touches nothing of it"
+
+
+def argument_of(argument: UOp) -> object:
+  """The memory of an argument of a CALL: a part of an arena is one by itself."""
+  return (argument.src[0], argument.arg[0]) if argument.op is Ops.BUFFER_VIEW else argument
+
+
 def test_what_differs_is_told() -> None:
   graphs = {
     collectives(lambda r, n=n: stored((pieces(r, (8, 6), 0) * n).reduce_axes(Ops.ADD, (0,))), 0)[0].graph  # type: ignore[misc]

@@ -11,7 +11,7 @@ import re
 import runpy
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tiny_dist.groups.local import LocalGroup
@@ -64,7 +64,9 @@ class PlannedWorld(World):
     self.steps: list[Step] = []
     self._began = 0.0
 
-  def collective(self, what: Collective, results: Sequence[Buffer], inputs: Sequence[Buffer]) -> None:
+  def collective(
+    self, what: Collective, results: Sequence[Buffer], inputs: Sequence[Buffer]
+  ) -> Callable[[], None] | None:  # fmt: skip
     """See `tiny_runtime.Communicator`."""
     now = time.process_time()
     if self.steps:
@@ -72,11 +74,12 @@ class PlannedWorld(World):
     if what.number == 0 or not self.steps:
       self.steps.append(Step(what.graph, 0, 0, 0.0))
     before = sum(self.traffic.values())
-    super().collective(what, results, inputs)
+    end = super().collective(what, results, inputs)
     last = self.steps[-1]
     nbytes = last.nbytes + sum(self.traffic.values()) - before
     self.steps[-1] = last._replace(messages=last.messages + 1, nbytes=nbytes)
     self._began = time.process_time()
+    return end
 
   def end(self) -> None:
     """See `World`."""

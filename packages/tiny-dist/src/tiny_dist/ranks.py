@@ -7,12 +7,12 @@ import json
 import struct
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 from tiny_dist.groups.discovery import opened
-from tiny_dist.groups.protocol import Group, OnDevice
+from tiny_dist.groups.protocol import Group, OnDevice, Overlapping
 from tiny_dist.start import started
 from tiny_dist.watch import Watch
 from tiny_runtime import Buffer, use_communicator
@@ -89,7 +89,9 @@ class World:
       self._groups[ranks] = self.group.split(ranks)
     return self._groups[ranks]
 
-  def collective(self, what: Collective, results: Sequence[Buffer], inputs: Sequence[Buffer]) -> None:
+  def collective(
+    self, what: Collective, results: Sequence[Buffer], inputs: Sequence[Buffer]
+  ) -> Callable[[], None] | None:  # fmt: skip
     """See `tiny_runtime.Communicator`. Raises RankError where the ranks' graphs differ, before anything is sent."""
     group = self.group_of(what.ranks)
     if what.number == 0:
@@ -98,20 +100,27 @@ class World:
     if isinstance(group, OnDevice) and all(map(group.takes, (*inputs, *results))):
       self._count(what, sizes)
       self._watched(f"{what.kind} number {what.number}", group.on_device, what, results, inputs)
-      return
+      return None
     data, out = [_bytes_of(b) for b in inputs], [_bytes_of(b) for b in results]
     if DIST_NAN.value:
       self._refuse_nan(what, inputs, data)
     self._count(what, sizes)
     words = f"{what.kind} number {what.number}, {sum(d.nbytes for d in data)} bytes"
-    if len(data) == 1:
-      sent, received = ([n * sizes[0] for n in counts[0]] for counts in (what.sent, what.received))
-      self._watched(words, _move, group, what, out[0], received, data[0], sent)
-    else:
-      self._watched(words, _move_packed, group, what, out, data, sizes)
-    for buffer, view in zip(results, out):
-      if not buffer.opened.capabilities.host_mapped:
-        buffer.write(view)
+    message = _Message(what, out, data, sizes)
+    wait = self._watched(words, message.begin, group)
+
+    def end() -> None:
+      if wait is not None:
+        self._watched(words, wait, again=True)
+      message.unpack()
+      for buffer, view in zip(results, out):
+        if not buffer.opened.capabilities.host_mapped:
+          buffer.write(view)
+
+    if wait is not None:
+      return end
+    end()
+    return None
 
   def _count(self, what: Collective, sizes: Sequence[int]) -> None:
     me, others = what.position, len(what.ranks) - 1
@@ -119,14 +128,14 @@ class World:
     sent = sum((n[me] * others if gathers else sum(n) - n[me]) * size for n, size in zip(what.sent, sizes))
     self.traffic[what.kind] = self.traffic.get(what.kind, 0) + sent
 
-  def _watched(self, words: str, do: Any, *arguments: Any) -> None:
+  def _watched(self, words: str, do: Any, *arguments: Any, again: bool = False) -> Any:
     watch = self._watch
     if watch is None:
-      do(*arguments)
-      return
-    watch.begin(words)
-    do(*arguments)
+      return do(*arguments)
+    watch.begin(words, again)
+    found = do(*arguments)
     watch.end()
+    return found
 
   def _all_bytes(self, group: Group, data: bytes) -> list[bytes]:
     """The bytes of each rank."""
@@ -170,41 +179,54 @@ class World:
       )
 
 
-def _move(
-  group: Group, what: Collective, out: memoryview, received: Sequence[int], data: memoryview, sent: Sequence[int]
-) -> None:
-  if what.kind == "all_gather":
-    group.all_gather(out[: sum(received)], data[: sent[what.position]], received)
-  elif what.kind == "all_to_all":
-    group.all_to_all(out[: sum(received)], received, data[: sum(sent)], sent)
-  else:
-    raise ValueError(f"a collective {what.kind!r} in a schedule; expected all_gather or all_to_all")
+class _Message:
+  """What a rank sends and receives in a collective. Several arrays are one message: for each rank the parts of all of
+  them, one after the other."""
 
+  def __init__(
+    self, what: Collective, out: Sequence[memoryview], data: Sequence[memoryview], sizes: Sequence[int]
+  ) -> None:  # fmt: skip
+    self._kind, self._me = what.kind, what.position
+    self._out = out
+    sent = [[n * size for n in counts] for counts, size in zip(what.sent, sizes)]
+    self._received = [[n * size for n in counts] for counts, size in zip(what.received, sizes)]
+    ranks = range(len(what.ranks))
+    self._to, self._of = ([sum(counts[p] for counts in each) for p in ranks] for each in (sent, self._received))
+    gathers = what.kind == "all_gather"
+    nbytes = self._to[self._me] if gathers else sum(self._to)
+    self._single = len(data) == 1
+    if self._single:
+      self._message, self._arrived = data[0][:nbytes], out[0][: sum(self._of)]
+      return
+    self._message, self._arrived = memoryview(bytearray(nbytes)), memoryview(bytearray(sum(self._of)))
+    place, starts = 0, [0] * len(data)
+    for p in [self._me] if gathers else ranks:
+      for k, array in enumerate(data):
+        n = sent[k][p]
+        self._message[place : place + n] = array[starts[k] : starts[k] + n]
+        place, starts[k] = place + n, starts[k] + n
 
-def _move_packed(
-  group: Group, what: Collective, out: Sequence[memoryview], data: Sequence[memoryview], sizes: Sequence[int]
-) -> None:
-  """Several arrays as one message: for each rank the parts of all of them, one after the other."""
-  count, me, gathers = group.size, what.position, what.kind == "all_gather"
-  sent = [[n * size for n in counts] for counts, size in zip(what.sent, sizes)]
-  received = [[n * size for n in counts] for counts, size in zip(what.received, sizes)]
-  to = [sum(s[p] for s in sent) for p in range(count)]
-  of = [sum(r[p] for r in received) for p in range(count)]
-  message = memoryview(bytearray(to[me] if gathers else sum(to)))
-  place, starts = 0, [0] * len(data)
-  for p in [me] if gathers else range(count):
-    for k, array in enumerate(data):
-      n = sent[k][p]
-      message[place : place + n] = array[starts[k] : starts[k] + n]
-      place, starts[k] = place + n, starts[k] + n
-  arrived = memoryview(bytearray(sum(of)))
-  _move(group, what, arrived, of, message, to)
-  place, starts = 0, [0] * len(out)
-  for p in range(count):
-    for k, array in enumerate(out):
-      n = received[k][p]
-      array[starts[k] : starts[k] + n] = arrived[place : place + n]
-      place, starts[k] = place + n, starts[k] + n
+  def begin(self, group: Group) -> Callable[[], None] | None:
+    """Sends and receives it. Gives a function that waits for the end of it, if that is not now."""
+    overlaps = group if isinstance(group, Overlapping) else None
+    if self._kind == "all_gather":
+      gather = group.all_gather if overlaps is None else overlaps.begin_all_gather
+      return gather(self._arrived, self._message, self._of)
+    if self._kind == "all_to_all":
+      exchange = group.all_to_all if overlaps is None else overlaps.begin_all_to_all
+      return exchange(self._arrived, self._of, self._message, self._to)
+    raise ValueError(f"a collective {self._kind!r} in a schedule; expected all_gather or all_to_all")
+
+  def unpack(self) -> None:
+    """Puts what has arrived into the arrays."""
+    if self._single:
+      return
+    place, starts = 0, [0] * len(self._out)
+    for p in range(len(self._of)):
+      for k, array in enumerate(self._out):
+        n = self._received[k][p]
+        array[starts[k] : starts[k] + n] = self._arrived[place : place + n]
+        place, starts[k] = place + n, starts[k] + n
 
 
 def _bytes_of(buffer: Buffer) -> memoryview:

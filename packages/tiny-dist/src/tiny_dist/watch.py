@@ -96,9 +96,9 @@ class Watch:
     words = doing.encode()[: _PAGE - _HEAD.size]
     self._page[: _HEAD.size + len(words)] = _HEAD.pack(self._steps, len(words)) + words
 
-  def begin(self, doing: str) -> None:
-    """A step in which this rank needs others."""
-    self._steps += 1
+  def begin(self, doing: str, again: bool = False) -> None:
+    """A step in which this rank needs others. `again`: it has begun already, and is waited for now."""
+    self._steps += not again
     self._doing, self._since = doing, time.monotonic()
     self.note(f"in {doing}")
 

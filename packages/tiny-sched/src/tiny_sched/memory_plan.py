@@ -7,10 +7,11 @@ captured graph is made of.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from tiny_sched.normalise import arena_buffer, is_temporary
-from tiny_uop import Ops, UOp
+from tiny_uop import Ops, UOp, collective_of
 from tiny_uop.records import dataclass
 
 ALIGNMENT = 256
@@ -85,6 +86,9 @@ def plan_memory(linear: UOp) -> UOp:
         of_device = lives.setdefault(str(base.device), {})
         known = of_device.get(base)
         of_device[base] = Lifetime(base.arg[1] * base.dtype.itemsize, known.first if known else number, number)
+  for number, call in enumerate(linear.src):
+    if (body := collective_of(call.src[0])) is not None:
+      _keep(linear.src, number, len(body.src) // 2, lives)
   offsets: dict[UOp, int] = {}
   arenas: dict[UOp, UOp] = {}
   for number, (device, lifetimes) in enumerate(lives.items()):
@@ -101,6 +105,17 @@ def plan_memory(linear: UOp) -> UOp:
 
   calls = [call.with_src((call.src[0], *[placed(a) for a in call.src[1:]])) for call in linear.src]
   return linear.with_src(tuple(calls))
+
+
+def _keep(calls: Sequence[UOp], number: int, results: int, lives: dict[str, dict[UOp, Lifetime]]) -> None:
+  """What a collective reads and writes lives until somebody needs its results: it may be under way until then."""
+  bases = [base_of(argument) for argument in calls[number].src[1:]]
+  written = set(bases[:results])
+  end = next((n for n in range(number + 1, len(calls)) if written & {base_of(a) for a in calls[n].src[1:]}), number)
+  for base in bases:
+    of_device = lives.get(str(base.device), {})
+    if base in of_device:
+      of_device[base] = replace(of_device[base], last=max(of_device[base].last, end))
 
 
 def base_of(argument: UOp) -> UOp:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from tiny_sched.index import ZERO, flatten, simplify
@@ -136,18 +136,42 @@ class _Order:
           yield writer
 
   def topological(self) -> list[ScheduleItem]:
-    """Kahn's algorithm; among those that can go, the one that is first in the graph."""
+    """Kahn's algorithm; among those that can go, one that an early collective waits for, so that it is under way while
+    the others run; among these, the one that is first in the graph."""
     waiting = Counter([number for followers in self.after for number in followers])
-    ready = [n for n in range(len(self.items)) if not waiting[n]]  # in order, and so a heap
+    wanted = self.wanted()
+    ready = [(wanted[n], n) for n in range(len(self.items)) if not waiting[n]]
+    heapify(ready)
     order: list[ScheduleItem] = []
     while ready:
-      number = heappop(ready)
+      _, number = heappop(ready)
       order.append(self.items[number])
       for later in self.after[number]:
         waiting[later] -= 1
         if not waiting[later]:
-          heappush(ready, later)
+          heappush(ready, (wanted[later], later))
     return order
+
+  def wanted(self) -> list[int]:
+    """For each item the first collective that waits for it, of those that send what this schedule computes; a number
+    after all of them where none does."""
+    writers = self.writers
+    collectives = [i for i in self.collectives() if any(w in writers for region in i.read for w in region.written_by)]
+    found = [len(collectives)] * len(self.items)
+    if not collectives:
+      return found
+    before: list[list[int]] = [[] for _ in self.items]
+    for number, followers in enumerate(self.after):
+      for later in followers:
+        before[later].append(number)
+    for order, item in enumerate(collectives):
+      waiting = [item.number]
+      while waiting:
+        number = waiting.pop()
+        if found[number] == len(collectives):
+          found[number] = order
+          waiting += before[number]
+    return found
 
   def cycle(self, stuck: set[int]) -> list[int]:
     """Numbers of items that wait for each other in a ring, each before the next."""

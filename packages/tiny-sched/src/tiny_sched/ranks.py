@@ -1,10 +1,10 @@
 """Values on devices of several processes (ranks): what each rank has to send and receive, as CALLs of COLLECTIVEs.
 
 Every rank has the same graph but for its own pieces, and so makes the same collectives in the same order: the graph is
-cut into levels by how many of them lie below, and those of a kind and level go together in buckets. Sums are made by
-kernels, of partial results in the order of the ranks: every rank has the same bits, and always the same. Large ones are
-scattered first, each rank adds its part, and the parts are gathered: each rank sends 2·(n−1)/n of the bytes
-(Rabenseifner, "Optimization of collective reduction operations", 2004).
+cut into levels by how many of them lie below, and those of a kind and level go together in buckets, in the order in
+which they are ready. Sums are made by kernels, of partial results in the order of the ranks: every rank has the same
+bits, and always the same. Large ones are scattered first, each rank adds its part, and the parts are gathered: each
+rank sends 2·(n−1)/n of the bytes (Rabenseifner, "Optimization of collective reduction operations", 2004).
 """
 
 from __future__ import annotations
@@ -196,9 +196,11 @@ def collectives_in_order(sink: UOp, graph: str) -> UOp:
   """
   nodes = value_nodes(sink)
   levels: dict[UOp, int] = {}
+  depths: dict[UOp, int] = {}
   found: dict[int, dict[tuple[object, ...], list[UOp]]] = {}
   for u in nodes:
     level = max([levels[s] for s in u.src if s in levels], default=0)
+    depths[u] = max([depths[s] for s in u.src if s in depths], default=0) + (u.op is Ops.REDUCE)
     if u.op is Ops.CALL and (body := collective_of(u.src[0])) is not None:
       level += 1
       key = (body.arg.kind, body.arg.op, body.arg.ranks, u.src[1])
@@ -209,7 +211,9 @@ def collectives_in_order(sink: UOp, graph: str) -> UOp:
   made = _Made(graph)
   for level in sorted(found):
     for same in found[level].values():
-      for bucket in _buckets(same):
+      # What is ready first travels first: of gradients, those of the last layer. All ranks have the same reductions
+      # below a value, whatever each has to do to its own pieces.
+      for bucket in _buckets(sorted(same, key=depths.__getitem__)):
         made.add(bucket)
   return made.rebuilt(sink).with_src((*made.rebuilt(sink).src, *made.calls))
 

@@ -38,17 +38,34 @@ class MpiGroup:
 
   def all_gather(self, out: memoryview, data: memoryview, counts: Sequence[int]) -> None:
     """See `Group`."""
+    self._do(*self._gather(out, data, counts))
+
+  def begin_all_gather(self, out: memoryview, data: memoryview, counts: Sequence[int]) -> Callable[[], None]:
+    """See `Overlapping`."""
+    return self._begin(*self._gather(out, data, counts))
+
+  def _gather(self, out: memoryview, data: memoryview, counts: Sequence[int]) -> tuple[Any, ...]:
     byte = self._mpi.BYTE
     if len(set(counts)) == 1:
-      self._do("Allgather", [data, counts[0], byte], [out, counts[0], byte])
-    else:
-      self._do("Allgatherv", [data, counts[self.rank], byte], [out, (counts, _places(counts)), byte])
+      return "Allgather", [data, counts[0], byte], [out, counts[0], byte]
+    return "Allgatherv", [data, counts[self.rank], byte], [out, (counts, _places(counts)), byte]
 
   def all_to_all(self, out: memoryview, received: Sequence[int], data: memoryview, sent: Sequence[int]) -> None:
     """See `Group`."""
+    self._do(*self._exchange(out, received, data, sent))
+
+  def begin_all_to_all(
+    self, out: memoryview, received: Sequence[int], data: memoryview, sent: Sequence[int]
+  ) -> Callable[[], None]:  # fmt: skip
+    """See `Overlapping`."""
+    return self._begin(*self._exchange(out, received, data, sent))
+
+  def _exchange(
+    self, out: memoryview, received: Sequence[int], data: memoryview, sent: Sequence[int]
+  ) -> tuple[Any, ...]:  # fmt: skip
     byte, me = self._mpi.BYTE, self.rank
     moved = [*sent[:me], min(sent[me], received[me]), *sent[me + 1 :]]
-    self._do("Alltoallv", [data, (moved, _places(sent)), byte], [out, (received, _places(received)), byte])
+    return "Alltoallv", [data, (moved, _places(sent)), byte], [out, (received, _places(received)), byte]
 
   def broadcast(self, data: memoryview, root: int) -> None:
     """See `Group`."""
@@ -77,7 +94,17 @@ class MpiGroup:
     if not self._shares:
       getattr(self._comm, name)(*arguments)
       return
-    request, pause = getattr(self._comm, f"I{name.lower()}")(*arguments), 1e-6
+    self._begin(name, *arguments)()
+
+  def _begin(self, name: str, *arguments: Any) -> Callable[[], None]:
+    request = getattr(self._comm, f"I{name.lower()}")(*arguments)
+    return lambda: self._wait(request)
+
+  def _wait(self, request: Any) -> None:
+    if not self._shares:
+      request.Wait()
+      return
+    pause = 1e-6
     while not request.Test():
       time.sleep(pause)
       pause = min(2 * pause, 1e-3)

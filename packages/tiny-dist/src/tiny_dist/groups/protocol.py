@@ -10,7 +10,7 @@ Every operation is called by all ranks of a group, in the same order; buffers ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from tiny_dist.start import Start
@@ -62,6 +62,21 @@ class Group(Protocol):
 
   def close(self) -> None:
     """Ends the use of it. All ranks call it."""
+
+
+@runtime_checkable
+class Overlapping(Protocol):
+  """What a group can do besides that carries out collectives while the program goes on. Each method begins what its
+  namesake in `Group` does, and gives a function that waits until it is done. Until then `out` and `data` are its own.
+  Several may be under way: they end in the order in which they began, on all ranks."""
+
+  def begin_all_gather(self, out: memoryview, data: memoryview, counts: Sequence[int]) -> Callable[[], None]:
+    """See `Group.all_gather`."""
+
+  def begin_all_to_all(
+    self, out: memoryview, received: Sequence[int], data: memoryview, sent: Sequence[int]
+  ) -> Callable[[], None]:
+    """See `Group.all_to_all`."""
 
 
 @runtime_checkable

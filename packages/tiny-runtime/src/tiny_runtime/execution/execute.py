@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from tiny_runtime.execution.collectives import CollectiveLaunch
 from tiny_runtime.execution.graph import recording
 from tiny_runtime.execution.launch import Launch, new_kernels, prepare
 from tiny_runtime.profiling.recording import Peaks, measurers
@@ -31,8 +32,16 @@ def run(linear: UOp, wait: bool = False, do_update_stats: bool = True) -> float 
   for capture in recording():
     capture.record(linear, launches)
   if not wait:
+    begun: list[CollectiveLaunch] = []
     for launch in launches:
+      for other in [other for other in begun if other.meets(launch)]:
+        begun.remove(other)
+        other.finish()
       launch.run(False, do_update_stats)
+      if isinstance(launch, CollectiveLaunch):
+        begun.append(launch)
+    for other in begun:
+      other.finish()
     return None
   return sum([launch.run(True, do_update_stats) or 0.0 for launch in launches])
 

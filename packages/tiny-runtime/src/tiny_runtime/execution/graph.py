@@ -114,7 +114,7 @@ class CapturedGraph:
     self._temporaries = list(dict.fromkeys(launch.buffers[n].base for launch, n in slots))
     self._current: Results | None = None
     self._passed = not bases.keys().isdisjoint(self.inputs)
-    self._pieces = cut(self._launches, name)
+    self._pieces, self._last = cut(self._launches, name)
     self._pieces_by_launch = [(piece, n) for piece in self._pieces for n in range(len(piece.launches))]
     self._symbolic = [(piece, n, group.first) for piece in self._pieces for n, group in enumerate(piece.groups)]
     self._places = {uop: self._places_of(uop, calls) for uop in (*self.inputs, *fresh)}
@@ -162,7 +162,11 @@ class CapturedGraph:
       if results is not current:
         self._place(results)
       for piece in self._pieces:
+        for collective in piece.waits_for:
+          collective.finish()
         piece.run()
+      for collective in self._last:
+        collective.finish()
     except BaseException:
       for piece in self._pieces:
         piece.reset()

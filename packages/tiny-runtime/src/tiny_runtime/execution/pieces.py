@@ -4,7 +4,7 @@ with it, and the rest, one by one."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from tiny_runtime.buffer import Buffer
 from tiny_runtime.contract import Graph, GraphChange, GraphCopy, GraphKernel, Memory
@@ -47,6 +47,8 @@ class Piece:
     """The launches, in order."""
     self.groups = groups_of(launches)
     """Those with variables."""
+    self.waits_for: list[CollectiveLaunch] = []
+    """The collectives that have to end before it runs."""
 
   def run(self) -> None:
     """Run them with the buffers and values that they have now."""
@@ -222,15 +224,33 @@ class DevicePiece(Piece):
     return found
 
 
-def cut(launches: Sequence[Launch], name: str = "graph") -> list[Piece]:
-  """The launches in pieces, each as long as can be. `name` is what profiles call them."""
+def cut(launches: Sequence[Launch], name: str = "graph") -> tuple[list[Piece], list[CollectiveLaunch]]:
+  """The launches in pieces, each as long as can be, and the collectives that no piece waits for. `name` is what
+  profiles call the pieces."""
   lead = _leads(launches)
+  waits, left = _waits(launches)
+  numbers = accumulate([bool(waited) for waited in waits])
   pieces: list[Piece] = []
-  for opened, group in groupby(launches, lambda launch: _device_of(launch, lead)):
-    own = list(group)
+  begun = 0
+  for (opened, _), group in groupby(zip(launches, numbers), lambda pair: (_device_of(pair[0], lead), pair[1])):
+    own = [launch for launch, _ in group]
     others = dict.fromkeys(device for launch in own for device in launch.devices() if device is not opened)
     pieces.append(Piece(own) if opened is None else DevicePiece(opened, own, [*others], name))
-  return pieces
+    pieces[-1].waits_for = waits[begun]
+    begun += len(own)
+  return pieces, left
+
+
+def _waits(launches: Sequence[Launch]) -> tuple[list[list[CollectiveLaunch]], list[CollectiveLaunch]]:
+  """For each launch the collectives that have to end before it, and those that nothing waits for."""
+  waits: list[list[CollectiveLaunch]] = []
+  begun: list[CollectiveLaunch] = []
+  for launch in launches:
+    waits.append([one for one in begun if one.meets(launch)])
+    begun = [one for one in begun if one not in waits[-1]]
+    if isinstance(launch, CollectiveLaunch):
+      begun.append(launch)
+  return waits, begun
 
 
 def _leads(launches: Sequence[Launch]) -> dict[OpenDevice, OpenDevice]:
