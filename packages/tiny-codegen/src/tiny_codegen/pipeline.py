@@ -17,6 +17,7 @@ from tiny_codegen.lower.separate import separate
 from tiny_codegen.lower.simplify import simplify_kernel
 from tiny_codegen.lower.skip_masked_sums import skip_masked_sums
 from tiny_codegen.lower.split_loops import split_loops
+from tiny_codegen.lower.store_tiles import store_tiles
 from tiny_codegen.lower.stream_stores import stream_stores
 from tiny_codegen.lower.tighten_sums import tighten_sums
 from tiny_codegen.lower.transpose_in_registers import transpose_in_registers
@@ -69,6 +70,9 @@ PASSES: tuple[Pass, ...] = (
        skip_masked_sums, (), True),
   Pass("tighten_sums", "A sum of masked terms ends where the mask does (causal attention: scores times values).",
        tighten_sums, (), True),
+  Pass("store_tiles",
+       "Tiles whose lanes lie far apart in memory are stored a register's lanes at a time, by a loop.",
+       store_tiles, TARGET, True),
   Pass("vectorize", "VECTOR loops become vectors.", vectorize),
   Pass("unroll", "UPCAST and UNROLL loops are written out.", unroll),
   Pass("transpose_in_registers",
