@@ -19,8 +19,8 @@ import math
 from tiny_codegen.kernel.expressions import row_major, stride
 from tiny_codegen.kernel.loops import IN_TILE, kind, next_loop_id, own_loops, size_of, substitute_simplified
 from tiny_codegen.kernel.memory import next_alloc_id
+from tiny_codegen.kernel.threads import refilling_loops
 from tiny_codegen.lower.transpose_in_registers import LEAST_ROWS
-from tiny_codegen.staging.cooperative_fill import filled
 from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, Ops, UOp
 from tiny_uop.graph import rebuild
@@ -49,8 +49,8 @@ def store_tiles(root: UOp, target: Target) -> UOp:
     for total in sums:
       memory = UOp.alloc(alloc_id, total.dtype.ptr(math.prod(sizes), AddrSpace.LOCAL))
       alloc_id += 1
-      kept = filled(memory, row_major(tile, sizes), total, tile, ())
-      changes[total] = kept.index(row_major(tuple([changes[r] for r in tile]), sizes)).load()
+      keeping = memory.after(*refilling_loops(total, tile)).index(row_major(tile, sizes)).store(total).end(*tile)
+      changes[total] = memory.after(keeping).index(row_major(tuple([changes[r] for r in tile]), sizes)).load()
     others = [r for r in own_loops(new) if r not in tile]
     return substitute_simplified(new.src[0], changes).end(*others, block, *places, lane)
 
