@@ -8,7 +8,7 @@ stand for it. Both are weak, so that neither graphs nor tensors live longer. Fil
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from itertools import count
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -17,22 +17,11 @@ from tiny_uop import UOp
 if TYPE_CHECKING:
   from tiny_tensor.base import TensorBase
 
-_live: dict[ref[TensorBase], int] = {}
-"""Every live tensor, with a number that grows with each."""
-_fresh: dict[ref[TensorBase], None] = {}
-"""Those that are new, or stand for another graph than when they were filed."""
-_by_change: dict[object, None] = {}
-"""Every live tensor, in the order in which they last were new or changed their graph; and the marks of `Changes`."""
+_live: dict[object, int] = {}
+"""Every live tensor, with a number that grows with each, in the order in which they began to stand for their graphs.
+Among them are the marks of `Changes`."""
 _number = count().__next__
-
-
-def _forget(
-  entry: ref[TensorBase], live: dict[ref[TensorBase], int] = _live, fresh: dict[ref[TensorBase], None] = _fresh,
-  by_change: dict[object, None] = _by_change,
-) -> None:  # fmt: skip
-  live.pop(entry, None)  # arguments, because globals go first when the process ends
-  fresh.pop(entry, None)
-  by_change.pop(entry, None)
+_forget = _live.pop  # no function of Python, which would take longer than all else that a tensor's end costs here
 
 
 def enter(t: TensorBase) -> None:
@@ -40,37 +29,52 @@ def enter(t: TensorBase) -> None:
   entry = ref(t, _forget)
   object.__setattr__(t, "_entry", entry)
   _live[entry] = _number()
-  _fresh[entry] = _by_change[entry] = None
 
 
 def changed(t: TensorBase) -> None:
   """Says that a tensor stands for another graph."""
   if (entry := getattr(t, "_entry", None)) is not None:  # else it is not there yet
-    _by_change.pop(entry, None)
-    _fresh[entry] = _by_change[entry] = None
+    _live[entry] = _live.pop(entry)
+
+
+class Changes:
+  """Which live tensors are new, or stand for another graph, since they were last asked for: all are the first time."""
+
+  def __init__(self) -> None:
+    self._mark: object = None
+    self._next: object = None
+
+  def __del__(self, live: dict[object, int] = _live) -> None:
+    live.pop(self._mark, None)  # an argument, because globals go first when the process ends
+    live.pop(self._next, None)
+
+  def look(self) -> tuple[list[TensorBase], object]:
+    """(these tensors in the order of the changes, what `done` takes once all is done that they give to do)."""
+    _live.pop(self._next, None)
+    self._next = mark = object()
+    _live[mark] = _number()  # what changes from now on comes behind it
+    while True:
+      try:
+        entries = list(takewhile(lambda entry: entry is not self._mark, reversed(_live)))
+        break
+      except RuntimeError:  # a tensor came or went in the middle: collected as garbage, or in another thread
+        continue
+    return [t for e in reversed(entries) if isinstance(e, ref) and (t := e()) is not None], mark
+
+  def done(self, mark: object) -> None:
+    """Leaves out what `look` gave with this mark from now on."""
+    before, self._mark, self._next = self._mark, mark, None
+    _live.pop(before, None)
 
 
 def live_tensors() -> list[TensorBase]:
   """Every live tensor, oldest first. Whoever is asked in each step asks for `tensors_above` instead."""
-  return [t for r in list(_live) if (t := r()) is not None]
+  known = {e: t for e in list(_live) if isinstance(e, ref) and (t := e()) is not None}
+  return [known[e] for e in sorted(known, key=_age)]
 
 
-class Changes:
-  """Tells which tensors changed: for who would look at all of them in each step."""
-
-  def __init__(self) -> None:
-    self._mark = object()
-
-  def since(self) -> list[TensorBase]:
-    """The live tensors that are new, or stand for another graph, since this was last asked; at first all of them."""
-    before, self._mark = self._mark, object()
-    _by_change[self._mark] = None  # first: other threads make tensors meanwhile
-    entries = list(iter(reversed(_by_change).__next__, before))
-    _by_change.pop(before, None)
-    return [t for r in entries if isinstance(r, ref) and (t := r()) is not None]
-
-  def __del__(self, by_change: dict[object, None] = _by_change) -> None:
-    by_change.pop(self._mark, None)
+def _age(entry: object) -> int:
+  return _live.get(entry, 0)  # not there for a moment while another thread changes the tensor
 
 
 class _Place:
@@ -92,17 +96,18 @@ def _place(node: UOp) -> _Place:
   return found
 
 
+_unfiled = Changes()
+
+
 def _file() -> None:
-  """Files the graphs of all fresh tensors."""
-  for entry in list(_fresh):
-    _fresh.pop(entry, None)
-    if (t := entry()) is None:
-      continue
+  """Files the graphs of all tensors that are not."""
+  fresh, mark = _unfiled.look()
+  for t in fresh:
     tensors = _place(t.uop).tensors
     if (size := len(tensors)) & (size - 1) == 0:  # at powers of two: each is looked at a few times at most
       for other in [e for e in list(tensors) if (x := e()) is None or x.uop is not t.uop]:
         tensors.pop(other, None)
-    tensors[entry] = None
+    tensors[t._entry] = None
     open_nodes = [t.uop]
     while open_nodes:
       node = open_nodes.pop()
@@ -112,6 +117,7 @@ def _file() -> None:
           readers[ref(node, readers.pop)] = None
         open_nodes += node.src
         place.filed = True
+  _unfiled.done(mark)
 
 
 def nodes_above(nodes: Iterable[UOp], passes: Callable[[UOp, UOp], bool] | None = None) -> Collection[UOp]:
@@ -133,7 +139,7 @@ def tensors_at(nodes: Iterable[UOp]) -> list[TensorBase]:
   """The live tensors that stand for `nodes`, oldest first."""
   _file()
   found = {e: t for u in nodes for e in list(_place(u).tensors) if (t := e()) is not None and t.uop is u}
-  return [found[e] for e in sorted(found, key=_live.__getitem__)]
+  return [found[e] for e in sorted(found, key=_age)]
 
 
 def tensors_above(nodes: Iterable[UOp], passes: Callable[[UOp, UOp], bool] | None = None) -> list[TensorBase]:

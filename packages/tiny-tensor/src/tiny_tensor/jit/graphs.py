@@ -2,14 +2,16 @@
 
 import weakref
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from tiny_tensor.base import TensorBase
-from tiny_tensor.live import live_tensors
+from tiny_tensor.live import Changes, live_tensors, nodes_above, tensors_above, tensors_at
 from tiny_tensor.pytree import leaves
 from tiny_tensor.realize import buffer_under, is_holder, is_realized, pieces_of, realize_tensors, storage
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp, written_params
+
+T = TypeVar("T", bound=TensorBase)
 
 
 def buffers_below(uop: UOp) -> tuple[UOp, ...]:
@@ -51,16 +53,24 @@ def realize_lazy(tensors: Iterable[Tensor]) -> None:
     realize_tensors(lazy)
 
 
+def assigned(tensors: Iterable[T]) -> list[T]:
+  """Those of the tensors that were assigned to and are not computed since."""
+  return [t for t in tensors if (base := storage(t.uop)) is not None and base.op is Ops.AFTER]
+
+
 def waiting() -> list[Tensor]:
   """The live tensors that were assigned to and are not computed since."""
-  return [t for t in all_tensors() if (base := storage(t.uop)) is not None and base.op is Ops.AFTER]
+  return assigned(all_tensors())
 
 
 def carry_out_writes(to: Collection[UOp] | None = None) -> None:
   """Realises the live tensors that were assigned to, if they lie in the BUFFERs `to` (None: wherever they lie)."""
-  found = [t for t in waiting() if to is None or any(piece.base in to for piece in pieces_of(buffer_under(t.uop.base)))]
-  if found:
+  if found := waiting() if to is None else [t for t in assigned(tensors_above(to)) if _lies_in(t, to)]:
     realize_tensors(found)
+
+
+def _lies_in(t: TensorBase, buffers: Collection[UOp]) -> bool:
+  return any(piece.base in buffers for piece in pieces_of(buffer_under(t.uop.base)))
 
 
 def written_slots(call: UOp) -> set[int]:
@@ -104,30 +114,36 @@ def holders() -> "dict[UOp, list[weakref.ref[Tensor]]]":
   return found
 
 
-def compute_readers(
-  updated: Collection[UOp], unaffected: "weakref.WeakSet[UOp]", watched: Collection[UOp] = (),
-  tensors: Iterable[TensorBase] | None = None,
-) -> list[Tensor]:  # fmt: skip
-  """Realises the live tensors that are not computed yet and read one of the BUFFERs `updated`, but those `unaffected`,
-  to which it adds the others. Gives the live tensors that are views of one of the BUFFERs `watched`. `tensors` are
-  those to look at, None: all."""
-  readers, holders = [], []
-  buffer, reshape = Ops.BUFFER, Ops.RESHAPE
-  for t in (live_tensors() if tensors is None else tensors) if updated else ():
-    uop = t.uop
-    # nearly all are computed, which is seen sooner than found in the set
-    while uop.op is reshape:
-      uop = uop.src[0]
-    if uop.op is buffer:
-      if uop in watched:
-        holders.append(t)
-    elif watched and any_below(uop, watched):
-      holders.append(t)
-    elif t.uop not in unaffected:
-      if not buffers_below(t.uop) and any(u in updated for u in t.uop.walk()):
-        readers.append(t)
-      else:
-        unaffected.add(t.uop)
-  if readers:
+def compute_readers(updated: Collection[UOp]) -> None:
+  """Realises the live tensors that are not computed yet and read one of the BUFFERs."""
+  if (computed := [u for u in nodes_above(updated) if not buffers_below(u)]) and (readers := tensors_at(computed)):
     realize_tensors(readers)
-  return [t for t in holders if isinstance(t, Tensor)]
+
+
+class Readers:
+  """The live tensors that replays of a graph have to do with. A tensor is looked at when it is new or has changed."""
+
+  def __init__(self, updated: Collection[UOp], watched: Collection[UOp]) -> None:
+    """The BUFFERs that are `updated` in a replay, and those `watched` of which the views are asked for."""
+    self._updated, self._watched = updated, watched
+    self._changes = Changes()
+    self._views: dict[weakref.ref[TensorBase], UOp] = {}
+
+  def compute(self) -> list[Tensor]:
+    """Realises what is not computed yet and reads something `updated`. Gives the live views of what is `watched`."""
+    changed, mark = self._changes.look()
+    readers = []
+    for t in changed:
+      if not (buffers := buffers_below(t.uop)):
+        if any(u in self._updated for u in t.uop.walk()):
+          readers.append(t)
+      elif self._watched and any(b in self._watched for b in buffers):
+        self._views[t._entry] = t.uop
+    if readers:
+      realize_tensors(readers)
+    self._changes.done(mark)
+    views = self._views
+    found = [v for entry, uop in views.items() if (v := entry()) is not None and v.uop is uop]
+    if len(found) != len(views):
+      self._views = {v._entry: v.uop for v in found}
+    return [v for v in found if isinstance(v, Tensor)]

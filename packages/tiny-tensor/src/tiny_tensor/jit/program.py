@@ -1,6 +1,5 @@
 """A captured function: its kernels as one graph, what a call must look like, and what surrounds a replay."""
 
-import weakref
 from collections.abc import Collection, Sequence
 from typing import Generic, NoReturn, SupportsIndex, TypeVar
 
@@ -12,7 +11,6 @@ from tiny_tensor.jit.outside import Arguments, Outside
 from tiny_tensor.jit.results import Template
 from tiny_tensor.jit.run import Run
 from tiny_tensor.jit.values import require
-from tiny_tensor.live import Changes
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp
 
@@ -37,10 +35,9 @@ class Program(Generic[R]):
     used = {u for linear in schedules for call in linear.src for u in map(graphs.argument_buffer, call.src[1:])}
     self._positions = [i for i, buffer in enumerate(self._inputs) if buffer in used]
     self._updated = run.updated
-    self._unaffected: weakref.WeakSet[UOp] = weakref.WeakSet()
-    self._changes = Changes()
     self._outside = Outside(run, used)
     self._overwritten = self._updated | self._gradients.buffers
+    self._readers = graphs.Readers(self._overwritten.difference(self._inputs), self._gradients.buffers)
     self._all_inputs = len(self._positions) == len(self._inputs)
     self._state = self._outside.written
     self._writes_inputs = not self._updated.isdisjoint(self._inputs)
@@ -81,14 +78,10 @@ class Program(Generic[R]):
 
   def _before(self, given: list[UOp]) -> None:
     """Computes what still has to read what the replay will overwrite, and copies gradients that others hold."""
-    kept, unshared = self._gradients.buffers, self._gradients.unshared()
-    if self._writes_inputs:  # another one every time: what was looked at has to be looked at again
-      new = dict(zip(self._inputs, given, strict=True))
-      holders = graphs.compute_readers({new.get(b, b) for b in self._overwritten}, weakref.WeakSet(), kept)
-    elif kept:
-      holders = graphs.compute_readers(self._overwritten, self._unaffected, kept)
-    else:  # whoever did not read it before does not read it now
-      holders = graphs.compute_readers(self._overwritten, self._unaffected, (), self._changes.since())
+    unshared = self._gradients.unshared()
+    if self._writes_inputs:  # others every time
+      graphs.compute_readers([new for old, new in zip(self._inputs, given, strict=True) if old in self._updated])
+    holders = self._readers.compute()
     if len(holders) != len(unshared):
       self._gradients.give_copies(holders, unshared)
 

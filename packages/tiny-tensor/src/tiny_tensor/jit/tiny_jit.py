@@ -130,7 +130,7 @@ class TinyJit(Generic[P, R]):
     inputs = Inputs(self._names, args, kwargs, lambda n: seen is not None and n not in seen.written)
     if seen is not None:
       # other tensors must not be computed inside the run, nor read later what it overwrites
-      compute_readers([*seen.updated, *inputs.buffers], weakref.WeakSet())
+      compute_readers([*seen.updated, *inputs.buffers])
     run: Run[R] = Run(self.fxn, inputs) if seen is None else Run(self.fxn, inputs, CAPTURE, RETURN)
     self._runs, self._seen = self._runs + 1, _Seen(run)
     if seen is None or (what := seen.difference(run)) is not None:
