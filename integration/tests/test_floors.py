@@ -51,7 +51,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("__init__", "__main__"),
   ),
   "tiny-runtime": (
-    ("errors", "binary", "settings", "counters", "units", "plugins.known", "plugins.installed"),
+    ("errors", "binary", "settings", "counters", "units", "whole_files", "plugins.known", "plugins.installed"),
     ("contract", "handles", "private_files", "profiling", "plugins.versions"),
     ("storage", "generated", "ref", "hcq", "plugins.plugin"),
     ("opened", "plugins"),

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +14,10 @@ import pytest
 from tiny_viz import Trace, read_trace
 from tiny_viz.answers import Answers
 from tiny_viz.page import write_page
-from tiny_viz.serve import Server
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packages" / "tiny-viz" / "tests"))
 
-from viz_browser import Browser, chromium
+from viz_browser import Browser, chromium, served
 
 pytestmark = [
   pytest.mark.nightly,
@@ -77,15 +75,9 @@ def tab() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(tab: Browser, answers: Answers) -> Iterator[Browser]:
-  tab.errors.clear()
-  tab.requests.clear()
-  with Server(answers) as server:
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    tab.open(server.url)
+  with served(answers) as url, tab.quiet(url.partition("?")[0]):
+    tab.open(url)
     yield tab
-    server.shutdown()
-  assert not tab.errors
-  assert all(url.startswith((f"http://127.0.0.1:{server.server_port}/", "data:")) for url in tab.requests), tab.requests
 
 
 def test_the_slow_layer_and_its_line(page: Browser) -> None:
@@ -107,6 +99,8 @@ def test_the_timeline_has_all_that_ran(page: Browser, answers: Answers) -> None:
   run = answers.trace.run
   assert run is not None
   name = next(record.name for record in run.records if record.kind == "kernel")
+  keys = {unit.key for unit in answers.units if unit.kind == "kernel"}
+  assert keys == {record.key for record in run.records if record.kind == "load"} and "" not in keys
   assert {"CPU queue", "CPU operations", "memory in use"} <= set(page.evaluate(f"viz.view().at('{name}').tracks"))
   page.evaluate(f"viz.view().reveal('{name}')")
   page.until(f"document.querySelector('aside h2')?.innerText === '{name}'")
@@ -168,14 +162,9 @@ def test_the_whole_of_it_in_a_file(tab: Browser, answers: Answers, tmp_path: Pat
   path = tmp_path / "out.html"
   size = write_page(answers, path, most=2)
   assert size < 13_000_000
-  tab.errors.clear()
-  tab.requests.clear()
-  tab.open(path.as_uri())
-  for place in ("timeline", "layers", "compiler", "rules", "rule/0", "compare"):
-    tab.show(place)
-    assert not tab.text("[role=alert]"), place
   slowest = max(range(len(answers.units)), key=answers.time_of)
-  for place in (f"unit/{slowest}", f"unit/{slowest}/code"):
-    tab.show(place)
-    assert not tab.text("[role=alert]"), place
-  assert not tab.errors and all(url.startswith((path.as_uri(), "data:")) for url in tab.requests)
+  with tab.quiet(path.as_uri()), tab.offline():
+    tab.open(path.as_uri())
+    for place in (*"timeline layers compiler rules rule/0 compare".split(), f"unit/{slowest}", f"unit/{slowest}/code"):
+      tab.show(place)
+      assert not tab.text("[role=alert]"), place

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from viz_browser import Browser, chromium
+from viz_browser import Browser, chromium, served
 from viz_made import CODE, made_trace
 
 from tiny_viz import read_trace
 from tiny_viz.answers import Answers
 from tiny_viz.page import write_page
-from tiny_viz.serve import Server
 
 DETAIL = "aside:not(.left)"
 PLACES = (
@@ -32,13 +30,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
 
 
 @pytest.fixture(scope="module")
-def server(answers: Answers) -> Iterator[Server]:
-  with Server(answers) as made:
-    thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-    thread.start()
-    yield made
-    made.shutdown()
-    thread.join()
+def address(answers: Answers) -> Iterator[str]:
+  with served(answers) as url:
+    yield url
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +43,10 @@ def tab() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(tab: Browser, server: Server) -> Iterator[Browser]:
-  tab.errors.clear()
-  tab.requests.clear()
-  tab.open(server.url)
-  yield tab
-  assert not tab.errors
-  assert all(url.startswith((f"http://127.0.0.1:{server.server_port}/", "data:")) for url in tab.requests), tab.requests
+def page(tab: Browser, address: str) -> Iterator[Browser]:
+  with tab.quiet(address.partition("?")[0]):
+    tab.open(address)
+    yield tab
 
 
 def position(page: Browser, script: str) -> tuple[float, float]:
@@ -235,10 +226,7 @@ def test_keys_are_listed_and_wrong_addresses_are_named(page: Browser) -> None:
 def test_a_file_that_works_alone(tab: Browser, answers: Answers, tmp_path: Path) -> None:
   path = tmp_path / "out.html"
   write_page(answers, path)
-  tab.errors.clear()
-  tab.requests.clear()
-  tab.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
-  try:
+  with tab.quiet(path.as_uri()), tab.offline():
     tab.open(path.as_uri())
     for place in PLACES:
       tab.show(place)
@@ -247,10 +235,6 @@ def test_a_file_that_works_alone(tab: Browser, answers: Answers, tmp_path: Path)
     assert "1 slower, 1 came, 1 went" in tab.text()
     tab.show("rule/99")
     assert "The trace does not have this." in tab.text("[role=alert]")
-  finally:
-    tab.call("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
-  assert not tab.errors
-  assert all(url.startswith((path.as_uri(), "data:")) for url in tab.requests), tab.requests
 
 
 def test_what_is_left_out_of_a_file_is_said(

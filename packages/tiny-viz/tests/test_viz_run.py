@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from viz_compiler import compile_it
+from viz_compiler import compile_it, kernel
 
 from tiny_uop.observe import tracing
-from tiny_viz import Origin, TraceError, Wave, read_trace
+from tiny_viz import Origin, Trace, TraceError, Wave, read_trace
+from tiny_viz.answers import Answers
+from tiny_viz.compare import compared
 
 HEAD = {
   "profile": 1, "program": "train.py", "process": 7, "began": 1000, "ended": 9000, "threads": {"7": "MainThread"},
@@ -85,6 +87,39 @@ def test_counters_and_waves(tmp_path: Path) -> None:
     and run.code == {3: [(0, "s_load_b64"), (8, "v_add_f32")]}
   )
   assert run.waves == [Wave("SE0 CU3", 0, 3, 5, 90, [(5, 4, 0, 0), (9, 60, 56, 8)])]
+
+
+def test_kernels_are_known_by_their_keys(tmp_path: Path) -> None:
+  """Two of one name in each trace: one that both have, one that changed, and another that came."""
+
+  def traced(name: str, *kernels: tuple[str, str, int]) -> Trace:
+    origins = [ORIGIN | {"origin": n, "module": f"m.{n}"} for n in range(2)]
+    records = [RECORD | {"key": key, "origins": [int(of)], "busy": busy} for key, of, busy in kernels]
+    return read_trace(written(tmp_path / name, HEAD, *origins, *records))
+
+  before = traced("before", ("aa", "0", 10), ("bb", "1", 100))
+  after = traced("after", ("cc", "0", 7), ("dd", "1", 300), ("aa", "0", 10))
+  rows = compared(before, after)["rows"]
+  found = [(row["name"], row["keys"], row["what"], row["changed"], row["busy"]) for row in rows]
+  assert found == [
+    ("k", ("bb", "dd"), "slower", True, [100, 300]),
+    ("k", (None, "cc"), "came", False, [0, 7]),
+    ("k", ("aa", "aa"), "same", False, [10, 10]),
+  ]
+  rows = compared(before, traced("old", ("", "0", 220)))["rows"]
+  assert [(row["keys"], row["calls"], row["what"]) for row in rows] == [(("k", "k"), [2, 1], "slower")], "by name"
+
+
+def test_the_times_of_a_kernel_are_those_of_its_key(tmp_path: Path) -> None:
+  with tracing(tmp_path / "t.jsonl"):
+    compile_it()
+  key = kernel().key[:8].hex()
+  made = RECORD | {"name": "copy_16", "origins": []}
+  both = tmp_path / "both"
+  run = written(tmp_path / "r", HEAD, made | {"key": key}, made | {"key": "another", "busy": 9})
+  both.write_text((tmp_path / "t.jsonl").read_text() + run.read_text())
+  answers = Answers(read_trace(both))
+  assert [unit.key for unit in answers.units] == [key] and answers.time_of(0) == 150
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,14 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
+
+from tiny_viz.answers import Answers
+from tiny_viz.serve import Server
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE = 60.0
@@ -31,6 +37,17 @@ CODES = {
 def chromium() -> str | None:
   """The path of the browser, or None where there is none."""
   return next((found for name in NAMES if (found := shutil.which(name)) is not None), None)
+
+
+@contextmanager
+def served(answers: Answers) -> Iterator[str]:
+  """The address of a server of these answers, and no other path of this machine's is asked for."""
+  with Server(answers) as server:
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server.url
+    server.shutdown()
+    thread.join()
 
 
 class Browser:
@@ -196,6 +213,25 @@ class Browser:
     self.call(
       "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if on else "light"}]
     )
+
+  @contextmanager
+  def quiet(self, *addresses: str) -> Iterator[None]:
+    """In the block no script fails, and the page asks for nothing but what begins with one of the addresses."""
+    self.errors.clear()
+    self.requests.clear()
+    yield
+    assert not self.errors
+    assert all(url.startswith((*addresses, "data:")) for url in self.requests), self.requests
+
+  @contextmanager
+  def offline(self) -> Iterator[None]:
+    """In the block there is no network."""
+    speeds = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    self.call("Network.emulateNetworkConditions", offline=True, **speeds)
+    try:
+      yield
+    finally:
+      self.call("Network.emulateNetworkConditions", offline=False, **speeds)
 
   def screenshot(self, path: Path) -> None:
     """Save what is seen as PNG."""

@@ -169,7 +169,8 @@ SPEC = ContextVar(
 VIZ = ContextVar(
   "VIZ",
   0,
-  "1: save a trace of compiler and run and show it in a browser, -1: only save it, -2: and hardware counters on AMD",
+  "1: save a trace of compiler and run and show it in a browser, -1: only save it, "
+  "-2: and hardware counters of devices that record them (none does yet)",
 )
 VIZ_FILE = ContextVar(
   "VIZ_FILE",

@@ -133,29 +133,16 @@ class Answers:
 
   def time_of(self, unit: int) -> int:
     """Nanoseconds that a kernel took in all."""
-    return self.times.get((self.units[unit].name, self.estimates[unit]), 0)
+    return self.times.get(self.units[unit].key or self.units[unit].name, 0)
 
   @cached_property
-  def times(self) -> dict[tuple[str, tuple[int, int] | None], int]:
-    """Name and estimates of a kernel → nanoseconds in all; without estimates, of all that have the name."""
-    found: dict[tuple[str, tuple[int, int] | None], int] = {}
+  def times(self) -> dict[str, int]:
+    """Key and name of a kernel → nanoseconds of all launches that have it."""
+    found: dict[str, int] = {}
     for record in self.trace.run.records if self.trace.run else ():
       if record.kind in ("kernel", "graph kernel"):
-        for key in ((record.name, (record.ops, record.nbytes)), (record.name, None)):
-          found[key] = found.get(key, 0) + record.busy
-    return found
-
-  @cached_property
-  def estimates(self) -> list[tuple[int, int] | None]:
-    """Operations and bytes of a launch of each kernel, which tell kernels of one name apart; None where they are not
-    known, or depend on variables."""
-    nodes = self.trace.nodes
-    found: list[tuple[int, int] | None] = []
-    for unit in self.units:
-      ends = [span.after for span in passes(unit) if span.name == "estimate" and span.after is not None]
-      sources = [nodes[s] for s in nodes[ends[-1]].src[:2]] if ends else []
-      sizes = [int(s.arg) for s in sources if s.op == "CONST" and s.arg is not None and s.arg.isdecimal()]
-      found.append((sizes[0], sizes[1]) if len(sizes) == 2 else None)
+        for known in {record.key, record.name}:
+          found[known] = found.get(known, 0) + record.busy
     return found
 
   # *** the whole ***
@@ -166,7 +153,7 @@ class Answers:
     lines = {
       "kind": [u.kind for u in self.units], "name": [u.name for u in self.units],
       "seconds": [u.seconds for u in self.units], "compiling": [self.compiling(u) for u in self.units],
-      "estimates": self.estimates,
+      "key": [u.key for u in self.units],
       "passes": [len(passes(u)) for u in self.units], "rewrites": [len(u.all_steps()) for u in self.units],
     }  # fmt: skip
     return {
@@ -232,7 +219,7 @@ class Answers:
     strings: dict[str, int] = {}
     named = {
       column: [strings.setdefault(getattr(event.record, column), len(strings)) for event in events]
-      for column in ("kind", "name", "device", "tensor")
+      for column in ("kind", "name", "device", "tensor", "key")
     }
     counted = {
       column: [getattr(event.record, column) for event in events]
@@ -499,11 +486,14 @@ class Answers:
 
   @cached_property
   def codes(self) -> tuple[dict[str, str], dict[str, str]]:
-    """Name of a kernel → its code, in the other trace and in this one."""
+    """Key and name of a kernel → its code, in the other trace and in this one."""
     assert self.other is not None
-    sides = (Answers(self.other), self)
-    before, after = ({unit.name: code for unit in side.units if (code := side.code(unit))} for side in sides)
-    return before, after
+    found: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for side, codes in zip((Answers(self.other), self), found):
+      for unit in side.units:
+        if code := side.code(unit):
+          codes |= {unit.name: code, unit.key or unit.name: code}
+    return found
 
   def compare(self) -> dict[str, Any]:
     """See the table above."""
@@ -514,7 +504,7 @@ class Answers:
     rows = self.comparison["rows"]
     if row >= len(rows):
       raise Missing(f"there are {len(rows)} kernels, there is no row {row}")
-    before, after = (code.get(rows[row]["name"], "") for code in self.codes)
+    before, after = (code.get(key or "", "") for code, key in zip(self.codes, rows[row]["keys"]))
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=3))
     return {"name": rows[row]["name"], "diff": [[line[:1], line[1:]] for line in lines[2:]], "same": before == after}
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tiny_viz.listing import units
 from tiny_viz.run import Origin, RunRecord
-from tiny_viz.trace import Trace
+from tiny_viz.trace import SpanInfo, Trace
 
 CHANGED = 1.1
 """How many times as long a kernel takes to be called slower, or faster the other way."""
@@ -20,6 +20,7 @@ PLACES = 8
 class Sum:
   """Launches of one kernel, or of all that belong to one layer."""
 
+  name: str = ""
   calls: int = 0
   busy: int = 0
   """Nanoseconds."""
@@ -30,15 +31,20 @@ class Sum:
 
 
 def compared(before: Trace, after: Trace) -> dict[str, Any]:
-  """`rows`, a row per kernel name, and `layers`, one per module and phase; what changed most first. The time of a call
-  is what counts, where both have the kernel: the traces may be of runs of different length."""
+  """`rows`, a row per kernel, and `layers`, one per module and phase; what changed most first. The time of a call is
+  what counts, where both have the kernel: the traces may be of runs of different length.
+
+  A kernel that both have is known by its key. One that only one of them has is set beside one of the same name in the
+  other, where there is one, of the same layer if possible: the kernel changed. Traces without keys go by names."""
   sides = (before, after)
-  kernels = [_kernels(trace) for trace in sides]
+  known = all(trace.run is None or any(record.key for record in trace.run.records) for trace in sides)
+  kernels = [_kernels(trace, known) for trace in sides]
   layers = [_layers(trace) for trace in sides]
-  old, new = ({unit.name for unit in units(trace) if unit.kind == "kernel"} for trace in sides)
+  pairs = _pairs(*kernels)
+  compiled = [{_known(unit, known) for unit in units(trace) if unit.kind == "kernel"} for trace in sides]
   return {
-    "rows": _rows(kernels[0], kernels[1], old, new),
-    "layers": _rows(layers[0], layers[1], set(), set()),
+    "rows": _rows(kernels, pairs, compiled),
+    "layers": _rows(layers, [(key, key) for key in dict.fromkeys((*layers[0], *layers[1]))], [set(), set()]),
     "total": [sum(total.busy for total in of_side.values()) for of_side in kernels],
     "duration": [trace.run.ended - trace.run.began if trace.run else 0 for trace in sides],
   }
@@ -51,12 +57,39 @@ def _launches(trace: Trace) -> Iterable[tuple[RunRecord, list[Origin]]]:
       yield record, [run.origins[number] for number in record.origins]
 
 
-def _kernels(trace: Trace) -> dict[str, Sum]:
-  return _sums((record.name, record, origins) for record, origins in _launches(trace))
+def _known(kernel: RunRecord | SpanInfo, by_key: bool) -> str:
+  return by_key and kernel.key or kernel.name
+
+
+def _kernels(trace: Trace, by_key: bool) -> dict[str, Sum]:
+  """By key, or name; those that were compiled and did not run, too."""
+  found = _sums((_known(record, by_key), record.name, record, origins) for record, origins in _launches(trace))
+  for unit in units(trace):
+    if unit.kind == "kernel":
+      found.setdefault(_known(unit, by_key), Sum(unit.name))
+  return found
+
+
+def _pairs(before: dict[str, Sum], after: dict[str, Sum]) -> list[tuple[str | None, str | None]]:
+  """Which kernels are set side by side."""
+  went = [key for key in before if key not in after]
+  pairs: list[tuple[str | None, str | None]] = [(key, key) for key in before if key in after]
+  came = [key for key in after if key not in before]
+  for of_one_layer in (True, False):
+    for key in list(came):
+      new = after[key]
+      same = [old for old in went if before[old].name == new.name]
+      same = [old for old in same if not of_one_layer or list(before[old].places)[:1] == list(new.places)[:1]]
+      if same:
+        pairs.append((same[0], key))
+        went.remove(same[0])
+        came.remove(key)
+  return [*pairs, *[(key, None) for key in went], *[(None, key) for key in came]]
 
 
 def _layers(trace: Trace) -> dict[str, Sum]:
-  return _sums((_layer(origins[0]), record, origins) for record, origins in _launches(trace) if origins)
+  launches = ((_layer(origins[0]), record, origins) for record, origins in _launches(trace) if origins)
+  return _sums((layer, layer, record, origins) for layer, record, origins in launches)
 
 
 def _layer(origin: Origin) -> str:
@@ -72,10 +105,11 @@ def _line(origin: Origin) -> str:
   return f"{origin.file.rpartition('/')[2]}:{origin.line}"
 
 
-def _sums(launches: Iterable[tuple[str, RunRecord, list[Origin]]]) -> dict[str, Sum]:
+def _sums(launches: Iterable[tuple[str, str, RunRecord, list[Origin]]]) -> dict[str, Sum]:
+  """By what each is known by, with its name."""
   found: dict[str, Sum] = {}
-  for name, record, origins in launches:
-    total = found.setdefault(name, Sum())
+  for known, name, record, origins in launches:
+    total = found.setdefault(known, Sum(name))
     total.calls, total.busy = total.calls + 1, total.busy + record.busy
     total.ops, total.nbytes = total.ops + record.ops, total.nbytes + record.nbytes
     if len(total.places) < PLACES:
@@ -83,17 +117,21 @@ def _sums(launches: Iterable[tuple[str, RunRecord, list[Origin]]]) -> dict[str, 
   return found
 
 
-def _rows(before: dict[str, Sum], after: dict[str, Sum], old: set[str], new: set[str]) -> list[dict[str, Any]]:
+def _rows(
+  of_sides: Sequence[dict[str, Sum]], pairs: Sequence[tuple[str | None, str | None]], compiled: Sequence[set[str]]
+) -> list[dict[str, Any]]:
   rows = []
-  for name in dict.fromkeys((*before, *after, *sorted(old | new))):
-    sides = [before.get(name), after.get(name)]
-    there = [sides[0] is not None or name in old, sides[1] is not None or name in new]
-    means = [side.busy / side.calls if side is not None else None for side in sides]
+  for pair in pairs:
+    sides = [None if key is None else of_side.get(key) for key, of_side in zip(pair, of_sides)]
+    means = [side.busy / side.calls if side is not None and side.calls else None for side in sides]
+    shown = sides[1] or sides[0] or Sum()
     rows.append({
-      "name": name, "what": _what(there, means), "calls": [side.calls if side else 0 for side in sides],
-      "busy": [side.busy if side else 0 for side in sides], "mean": means, "code": name in old and name in new,
+      "name": shown.name, "keys": pair, "what": _what([side is not None for side in sides], means),
+      "calls": [side.calls if side else 0 for side in sides], "busy": [side.busy if side else 0 for side in sides],
+      "mean": means, "code": all(key in of_side for key, of_side in zip(pair, compiled)),
+      "changed": None not in pair and pair[0] != pair[1],
       "ops": [side.ops if side else 0 for side in sides], "nbytes": [side.nbytes if side else 0 for side in sides],
-      "places": list((sides[1] or sides[0] or Sum()).places)[:PLACES],
+      "places": list(shown.places)[:PLACES],
     })  # fmt: skip
   return sorted(rows, key=lambda row: -abs(row["busy"][1] - row["busy"][0]))
 

@@ -67,6 +67,8 @@ class RunRecord(NamedTuple):
   """Numbers of origins."""
   memory: int
   tensor: str
+  key: str = ""
+  """Of a kernel: what its graph is known by, in every trace."""
 
 
 class Wave(NamedTuple):
@@ -246,10 +248,10 @@ class RunReader:
     if end < start:
       self.fail(f"a record ends at {end}, before it starts, at {start}")
     origins = self.numbers(record.get("origins", []), self.run.origins, "origins")
-    kind, name, device, tensor = (self.text(record, key, "") for key in ("kind", "name", "device", "tensor"))
+    kind, name, device, tensor, key = (self.text(record, of, "") for of in ("kind", "name", "device", "tensor", "key"))
     self.run.threads.setdefault(thread, f"thread {thread}")
-    made = RunRecord(kind, name, device, thread, start, end, busy, ops, nbytes, kernels, held, origins, memory, tensor)
-    self.run.records.append(made)
+    numbers = thread, start, end, busy, ops, nbytes, kernels, held
+    self.run.records.append(RunRecord(kind, name, device, *numbers, origins, memory, tensor, key))
 
   def origin(self, record: dict[str, Any]) -> None:
     if record["origin"] != len(self.run.origins):

@@ -61,6 +61,8 @@ class SpanInfo:
   before: int | None
   started: float
   thread: int
+  key: str = ""
+  """Of a kernel: what its graph is known by, in every trace; empty in older ones."""
   after: int | None = None
   seconds: float | None = None
   """None where the trace ends before the work did."""
@@ -315,11 +317,12 @@ class _Reader:
     return texts[0].split("\n") if texts else []
 
   def begin(self, record: list[Any]) -> None:
-    parent, kind, name, before, at, thread = self.fields(record, 6)
+    parent, kind, name, before, at, thread, *key = self.fields(record, 6, 7)
     trace = self.trace
     span = SpanInfo(
       len(trace.spans), self.maybe(parent, trace.spans, "span"), self.text(kind, "a kind"), self.text(name, "a name"),
       self.maybe(before, trace.nodes, "node"), self.time(at), self.count(thread, "a thread"),
+      self.text(key[0], "a key") if key else "",
     )  # fmt: skip
     trace.spans.append(span)
     if span.parent is not None:

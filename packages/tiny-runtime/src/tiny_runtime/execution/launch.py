@@ -27,10 +27,12 @@ from tiny_uop.origins import Origin, origins_of
 class Loaded:
   """A kernel compiled and loaded on one device, with its launch sizes computed as far as they are known."""
 
-  __slots__ = ("_fixed", "_last", "binary", "name", "opened", "program")
+  __slots__ = ("_fixed", "_last", "binary", "key", "name", "opened", "program")
 
-  def __init__(self, opened: OpenDevice, binary: Binary, program: Program) -> None:
+  def __init__(self, opened: OpenDevice, binary: Binary, program: Program, kernel: UOp) -> None:
     self.opened = opened
+    self.key = kernel.key[:8].hex()
+    """What profiles and traces know the kernel by."""
     self.binary = binary
     self.program = program
     self.name = binary.entry
@@ -68,9 +70,9 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
     timer = measure_on(opened) if BEAM >= 1 else None
     binary = compile_cached(kernel, opened.compiler, opened.distribution, timer, opened.name)
     print_binary(kernel, binary)
-    made = Loaded(opened, binary, opened.load(binary))
+    made = Loaded(opened, binary, opened.load(binary), kernel)
   if start:
-    end(start, "load", made.name, opened.name)
+    end(start, "load", made.name, opened.name, key=made.key)
   with _lock:
     _loaded.setdefault(kernel, {})[key] = made
   return made
@@ -177,7 +179,7 @@ class KernelLaunch:
         loaded.name, loaded.program, memory, self.integers, global_size, local_size, wait or debug >= 2 or start > 0
       )  # fmt: skip
     if start:
-      end(start, "kernel", loaded.name, loaded.opened.name, seconds, ops, nbytes, 1, self.origins)
+      end(start, "kernel", loaded.name, loaded.opened.name, seconds, ops, nbytes, 1, self.origins, key=loaded.key)
     if count:
       GlobalCounters.count(1, ops, nbytes, seconds or 0.0)
     if debug >= 2:

@@ -135,7 +135,8 @@ class DevicePiece(Piece):
   def _call(launch: Launch) -> Call:
     """What profiles are told of a launch."""
     _, _, ops, nbytes = launch.sizes
-    return Call(launch.name, launch.buffers[0].device, ops, nbytes, launch.origins)
+    key = launch.loaded.key if isinstance(launch, KernelLaunch) else ""
+    return Call(launch.name, launch.buffers[0].device, ops, nbytes, launch.origins, key)
 
   def replaced(self, index: int, slot: int) -> None:
     """See Piece."""

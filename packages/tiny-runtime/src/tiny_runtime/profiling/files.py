@@ -12,11 +12,10 @@ import io
 import json
 import os
 import sys
-import tempfile
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tiny_runtime.profiling.record import VERSION, Record
+from tiny_runtime.whole_files import written_whole
 
 if TYPE_CHECKING:
   from tiny_runtime.profiling.recording import Profile
@@ -27,15 +26,8 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
   """Write a file so that there is all of it or what was there before; compressed if its name ends in `.gz`."""
   name = os.fspath(path)
   try:
-    descriptor, part = tempfile.mkstemp(prefix=f".{os.path.basename(name)}.", dir=os.path.dirname(name) or ".")
-    try:
-      with os.fdopen(descriptor, "wb") as file:
-        file.write(gzip.compress(data, 6, mtime=0) if name.endswith(".gz") else data)
-      os.replace(part, name)
-    except BaseException:
-      with suppress(OSError):
-        os.unlink(part)
-      raise
+    with written_whole(name) as file:
+      file.write(gzip.compress(data, 6, mtime=0) if name.endswith(".gz") else data)
   except OSError as error:
     why = f"the profile cannot be written: {error.strerror}"
     raise type(error)(error.errno, why, name) from error

@@ -11,7 +11,8 @@
    "phase": "forward"}`. `module` may be empty; `phase` is `forward`, `backward` or `optimiser`;
 3. a record, with the fields of `Record` under their names, those that are 0, "" or () left out:
    `{"kind": "kernel", "name": "reduce_64x64_r576", "device": "CPU", "thread": 77, "start": 1100000, "end": 1300000,
-   "busy": 150000, "ops": 300, "nbytes": 1500, "kernels": 1, "held": 4000, "origins": [0, 2]}`.
+   "busy": 150000, "ops": 300, "nbytes": 1500, "kernels": 1, "held": 4000, "origins": [0, 2],
+   "key": "5d41402abc4b2a76"}`.
 
 Records come in the order in which things were done with; a reader takes unknown keys and kinds for what it does not
 know.
@@ -70,6 +71,9 @@ class Record(NamedTuple):
   """Of an `alloc`, its number; the `free` of the same memory has the same. 0 of anything else."""
   tensor: str = ""
   """Of an `alloc`, what is in it: "4096 × float32"."""
+  key: str = ""
+  """Of a kernel and of its `load`, the first 8 bytes of its graph's `UOp.key`, in hexadecimal digits: the same in every
+  program that has this kernel. Empty of anything else."""
 
 
 class Call(NamedTuple):
@@ -80,6 +84,7 @@ class Call(NamedTuple):
   ops: int
   nbytes: int
   origins: tuple[Origin, ...]
+  key: str = ""
 
 
 class Replay(NamedTuple):
@@ -96,7 +101,8 @@ class Replay(NamedTuple):
   def records(self) -> list[Record]:
     """A `graph kernel` each. Those of several devices, which may overlap, are shown one after the other."""
     found, at, thread, held = [], self.began, self.thread, self.held
-    for (name, device, ops, nbytes, origins), (of, to) in zip(self.calls, self.times, strict=True):
+    for (name, device, ops, nbytes, origins, key), (of, to) in zip(self.calls, self.times, strict=True):
       first, at = max(at, self.began + round(of * 1e9)), max(at, self.began + round(to * 1e9))
-      found.append(Record("graph kernel", name, device, thread, first, at, at - first, ops, nbytes, 1, held, origins))
+      figures = thread, first, at, at - first, ops, nbytes, 1, held
+      found.append(Record("graph kernel", name, device, *figures, origins, key=key))
     return found

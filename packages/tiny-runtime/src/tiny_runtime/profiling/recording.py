@@ -203,13 +203,13 @@ def begin() -> int:
 
 def end(
   start: int, kind: Kind, name: str, device: str, seconds: float | None = None, ops: int = 0, nbytes: int = 0,
-  kernels: int = 0, origins: tuple[Origin, ...] = (), memory: int = 0, tensor: str = "",
+  kernels: int = 0, origins: tuple[Origin, ...] = (), memory: int = 0, tensor: str = "", key: str = "",
 ) -> None:  # fmt: skip
   """Record what began at `start`. `seconds` are the device's."""
   now = perf_counter_ns()
   busy = now - start if seconds is None else min(round(seconds * 1e9), now - start)
   thread, held = threading.get_native_id(), GlobalCounters.mem_used
-  made = Record(kind, name, device, thread, start, now, busy, ops, nbytes, kernels, held, origins, memory, tensor)
+  made = Record(kind, name, device, thread, start, now, busy, ops, nbytes, kernels, held, origins, memory, tensor, key)
   _add(made)
 
 
@@ -295,6 +295,12 @@ def _section(whole: Profile) -> str:
   """The run, as a section of the trace that VIZ saves; empty where nothing ran."""
   from tiny_runtime.profiling.files import lines
 
+  if VIZ.value <= -2:
+    devices = dict.fromkeys(record.device for record in whole.records if record.kind in ("kernel", "graph"))
+    who = (
+      f"{', '.join(devices)} record{'' if len(devices) > 1 else 's'}" if devices else "no device ran, so none recorded"
+    )
+    print(f"VIZ=-2   {who} no hardware counters and no waves: the trace is that of VIZ=-1", file=sys.stderr)
   return lines(whole).decode() if not whole.empty else ""
 
 

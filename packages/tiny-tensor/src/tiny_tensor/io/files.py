@@ -5,7 +5,6 @@ import math
 import os
 import re
 import sys
-import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from reprlib import Repr
 from typing import IO, TYPE_CHECKING
 
 from tiny_runtime import Device, buffer_of
+from tiny_runtime.whole_files import written_whole
 from tiny_tensor.base import is_whole, only_stored
 from tiny_tensor.capturing import check_readable
 from tiny_tensor.tensor import Tensor
@@ -262,25 +262,11 @@ def write_tensor(file: IO[bytes], t: Tensor) -> None:
 
 
 @contextmanager
-def written_whole(fn: str | Path) -> Iterator[IO[bytes]]:
-  """A file to write that appears as `fn` whole or not at all: it is written under another name next to it first.
-
-  Raises FileNotFoundError where the folder does not exist.
-  """
+def saved_to(fn: str | Path) -> Iterator[IO[bytes]]:
+  """A file to write that appears as `fn` whole or not at all. Raises FileNotFoundError where the folder does not
+  exist."""
   path = Path(fn)
-  try:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-  except FileNotFoundError:
-    raise FileNotFoundError(f"cannot save to {str(path)!r}: the folder {str(path.parent)!r} does not exist") from None
-  try:
-    with os.fdopen(handle, "wb") as file:
-      yield file
-      file.flush()
-      os.fsync(file.fileno())
-    umask = os.umask(0)
-    os.umask(umask)
-    os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private
-    os.replace(temporary, path)
-  except BaseException:
-    os.unlink(temporary)
-    raise
+  if not path.parent.exists():
+    raise FileNotFoundError(f"cannot save to {str(path)!r}: the folder {str(path.parent)!r} does not exist")
+  with written_whole(path) as file:
+    yield file

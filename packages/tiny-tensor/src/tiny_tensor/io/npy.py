@@ -122,7 +122,7 @@ def _header(name: str, t: Tensor) -> bytes:
 def npy_save(t: Tensor, fn: str | Path) -> None:
   """Writes a tensor to a `.npy` file, whole or not at all. Raises TypeError for bfloat16 and fp8, which NumPy lacks."""
   header = _header("the tensor", t)
-  with files.written_whole(fn) as file:
+  with files.saved_to(fn) as file:
     file.write(header)
     files.write_tensor(file, t)
 
@@ -131,7 +131,7 @@ def npz_save(tensors: Mapping[str, Tensor], fn: str | Path, compressed: bool = F
   """Writes tensors to a `.npz` file by name, whole or not at all. TypeError for bfloat16 and fp8, which NumPy lacks."""
   headers = {name: _header(repr(name), t) for name, t in tensors.items()}
   how = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
-  with files.written_whole(fn) as file, zipfile.ZipFile(file, "w", how) as archive:
+  with files.saved_to(fn) as file, zipfile.ZipFile(file, "w", how) as archive:
     for name, t in tensors.items():
       with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         member.write(headers[name])

@@ -75,7 +75,7 @@ def _save_file(tensors: Mapping[str, Tensor], fn: Path, metadata: Mapping[str, s
   # widest types first, so that every tensor is aligned to its own size, as in the reference implementation
   ordered = dict(sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize))
   header = _header(ordered, metadata)
-  with files.written_whole(fn) as file:
+  with files.saved_to(fn) as file:
     file.write(len(header).to_bytes(8, "little"))
     file.write(header)
     for t in ordered.values():
@@ -101,7 +101,7 @@ def _save_shards(tensors: Mapping[str, Tensor], index: Path, metadata: Mapping[s
       written.append(name)
     places = {name: file for file, group in zip(names, groups, strict=True) for name in group}
     content = {"metadata": {**(metadata or {}), "total_size": total}, "weight_map": places}
-    with files.written_whole(index) as file:
+    with files.saved_to(index) as file:
       file.write(json.dumps(content, indent=2).encode())
   except BaseException:
     for name in written:

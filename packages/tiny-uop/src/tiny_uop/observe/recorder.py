@@ -167,8 +167,9 @@ class Recorder(Observer):
     inside = self._number_of(span.parent)
     before = None if span.before is None else self._node(span.before)
     number = self._begun
+    key = [span.before.key[:8].hex()] if span.kind == "kernel" and span.before is not None else []
     if self._write(
-      ["begin", inside, span.kind, span.name, before, self._time(span.started), threading.get_native_id()]
+      ["begin", inside, span.kind, span.name, before, self._time(span.started), threading.get_native_id(), *key]
     ):
       self._begun += 1
       self._spans[span] = number

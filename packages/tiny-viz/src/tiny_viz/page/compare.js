@@ -32,6 +32,8 @@ const compare = (() => {
     async function explain(row) {
       const place = found.rows.indexOf(row);
       detail.replaceChildren(make("h2", { class: "mono" }, row.name), make("p", { class: row.what }, row.what));
+      if (row.changed) detail.append(make("p", {}, "Its graph is another one: the kernel computes in another way, or something else."));
+      else if (by === "rows" && row.calls[0] && row.calls[1]) detail.append(make("p", {}, "Its graph is the same."));
       const rates = (amounts, unit) => [0, 1].map((side) => text.rate(amounts[side], row.busy[side], unit)).filter(Boolean).join(" → ");
       const facts = [["operations", rates(row.ops, "FLOPS")], ["traffic", rates(row.nbytes, "B/s")], ["work of a launch", work(row)]].filter((fact) => fact[1]);
       detail.append(make("dl", {}, facts.map(([title, value]) => [make("dt", {}, title), make("dd", {}, value)])));

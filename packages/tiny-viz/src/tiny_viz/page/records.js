@@ -1,7 +1,7 @@
 // The records of the run, in columns: loaded once, part by part, as they are many.
 const records = (() => {
   const NUMBERS = ["thread", "busy", "ops", "nbytes", "kernels", "held", "memory", "start", "duration", "record", "unit"];
-  const TEXTS = ["kind", "name", "device", "tensor"];
+  const TEXTS = ["kind", "name", "device", "tensor", "key"];
   let loaded = null, named = null;
 
   async function load(overview) {
@@ -59,15 +59,14 @@ const records = (() => {
     return [...found.values()].sort((a, b) => b.busy - a.busy);
   }
 
-  /** The number of the kernel that a row launched, or -1. Those of one name are told apart by what they are estimated to do. */
+  /** The number of the kernel that a row launched, or -1. Traces without keys know kernels by their names. */
   function unitOf(overview, all, row) {
-    const { name, kind, estimates } = overview.units;
+    const { name, kind, key } = overview.units;
     if (!named) {
       named = new Map();
-      name.forEach((each, n) => kind[n] === "kernel" && named.set(each, [...(named.get(each) || []), n]));
+      for (let n = name.length - 1; n >= 0; n--) if (kind[n] === "kernel") named.set(name[n], n).set(key[n] || name[n], n);
     }
-    const found = named.get(all.text("name", row)) || [];
-    return found.find((n) => estimates[n] && estimates[n][0] === all.ops[row] && estimates[n][1] === all.nbytes[row]) ?? found[0] ?? -1;
+    return named.get(all.text("key", row) || all.text("name", row)) ?? named.get(all.text("name", row)) ?? -1;
   }
 
   return { unitOf, load: (overview) => (loaded ??= load(overview)), work, sums };
