@@ -17,12 +17,12 @@ MODEL = Path(__file__).parents[1] / "model"
 KIT = "-q -p tiny_runtime.conformance.options -p no:cacheprovider --pyargs tiny_runtime.conformance".split()
 
 
-def conformance(backend: str, cases: str, *options: str, **variables: str) -> None:
+def conformance(backend: str, cases: str, *options: str, name: str = "BACKEND", **variables: str) -> None:
   """The cases of the conformance kit that pytest's `-k` takes, in a process of their own, on a backend (a module of
   `integration/model/gpu_model`)."""
   path = os.pathsep.join([str(MODEL), *(p for p in sys.path if p)])
   env = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
-  command = [sys.executable, "-m", "pytest", *KIT, "--backend", f"gpu_model.{backend}:BACKEND", "-k", cases, *options]
+  command = [sys.executable, "-m", "pytest", *KIT, "--backend", f"gpu_model.{backend}:{name}", "-k", cases, *options]
   done = subprocess.run(command, env=env, capture_output=True, text=True)
   assert done.returncode == 0, done.stdout[-5000:] + done.stderr
 

@@ -48,9 +48,9 @@ class Model:
     self, memory: int = MEMORY, major: int = 1, gpu: str = "gfx942", gpus: int = 1,
     apart: Collection[tuple[int, int]] = (), linked: str = "io_links", machine_code: bool = False,
   ) -> None:  # fmt: skip
-    """`machine_code`: kernels are run from their bytes (gfx1100), not from the IR that these were made of; `apart`:
+    """`machine_code`: kernels are run from their bytes, not from the IR that these were made of; `apart`:
     pairs of GPUs that no way connects; `linked`: where sysfs lists the ways."""
-    self.memory, self.major, self.facts, self.machine_code = memory, major, GPUS[gpu], machine_code
+    self.memory, self.major, self.chip, self.facts, self.machine_code = memory, major, gpu, GPUS[gpu], machine_code
     self.gpus = [GPU_ID + n for n in range(gpus)]
     self.apart, self.linked = {pair for a, b in apart for pair in ((a, b), (b, a))}, linked
     self.misuse: list[str] = []

@@ -57,4 +57,4 @@ class ModelBackend(AMDBackend):
 
 BACKEND, GFX1100 = ModelBackend(gpus=2), ModelBackend(gpu="gfx1100", gpus=2)
 CODE1100 = ModelBackend(gpu="gfx1100", machine_code=True)
-"""The last runs the bytes of kernels (`rdna3.py`)."""
+"""The last runs the bytes of kernels (`amd_code`)."""

@@ -45,6 +45,8 @@ class Processor:
     self.launched: deque[str] = deque(maxlen=64)
     self.private = 0
     """The most bytes of private memory that a launch had."""
+    self.instructions = 0
+    """Of waves, that machine code was run for."""
 
   def learn(self, code: bytes, entry: str, source: LLVMSource) -> None:
     """The IR that code was made of: it is run when a packet names that code."""
@@ -160,7 +162,7 @@ class Processor:
     image = self.model.buffer_at(queue.gpu_id, code, 64)
     if code % 64 or not image.executable:
       raise Misuse(f"code at {code:#x}, which is not aligned, or not executable")
-    needs_local, needs_private, argument_bytes, _, entry = Descriptor.unpack(read(code, Descriptor.size))
+    needs_local, needs_private, argument_bytes, _, _ = Descriptor.unpack(read(code, Descriptor.size))
     if local < needs_local or private < needs_private:
       raise Misuse(f"{local} bytes of shared memory and {private} of private, for {needs_local} and {needs_private}")
     if argument_bytes and (arguments % 16 or not self.model.buffer_at(queue.gpu_id, arguments, argument_bytes)):
@@ -178,7 +180,7 @@ class Processor:
     begin = ticks()
     gx, gy, gz = (size // group for size, group in zip(grid, threads))
     if source is None:
-      self._emulate(queue, code, entry, arguments, local, (gx, gy, gz), threads)
+      self._emulate(queue, code, arguments, local, private, (gx, gy, gz), threads)
     else:
       self._execute(queue, source, arguments, (gx, gy, gz), threads)
     self._complete(queue, header, signal, begin)
@@ -233,19 +235,23 @@ class Processor:
       self._fault(queue, word(arguments) // 4096 * 4096)
 
   def _emulate(
-    self, queue: Queue, code: int, distance: int, arguments: int, local: int, groups: Sizes, threads: Sizes
+    self, queue: Queue, code: int, arguments: int, local: int, private: int, groups: Sizes, threads: Sizes
   ) -> None:
-    """Run the bytes of a kernel, whose descriptor is at `code` and its first instruction `distance` from there."""
-    from gpu_model import rdna3  # which needs tiny-asm-amd
+    """Run the bytes of a kernel, whose descriptor is at `code`."""
+    from gpu_model.amd_code import emulator  # which needs tiny-asm-amd
 
     regions = [(b.address, b.address + b.size) for b in self.model.buffers.values() if queue.gpu_id in b.mapped]
-    rsrc2 = ctypes.c_uint32.from_address(code + 52).value
+    descriptor = read(code, PACKET)
+    _, _, argument_bytes, _, distance = Descriptor.unpack_from(descriptor)
     self.launched.append(f"code at {code:#x}")
+    given = emulator.Launch(
+      self.model.chip, code + distance, arguments, argument_bytes, descriptor, local, private, groups, threads, regions
+    )
     try:
-      rdna3.run(rdna3.Launch(code + distance, arguments, rsrc2, local, groups, threads, regions))
-    except rdna3.Unknown as error:
+      self.instructions += emulator.run(given)
+    except emulator.Unknown as error:
       raise Misuse(f"the emulator cannot run this code: {error}") from error
-    except rdna3.Fault as error:
+    except emulator.Fault as error:
       self.model.wrong = str(error)
       self._fault(queue, word(arguments) // 4096 * 4096)
 

@@ -17,7 +17,7 @@ from tiny_runtime import CompileError
 from tiny_runtime.conformance.standard import STANDARD, elementwise, matmul, sums
 from tiny_runtime_amd import ARCHS, AMDCompiler, Arch, CodeObject
 from tiny_runtime_amd.target import renderer
-from tiny_uop import KernelInfo, Opt, OptOps, UOp, dtypes
+from tiny_uop import DType, KernelInfo, Opt, OptOps, UOp, dtypes
 
 GOLDEN = Path(__file__).parent / "golden"
 HALF = matmul(32, 32, 64, dtypes.float16, dtypes.float32, dtypes.float32)
@@ -108,6 +108,26 @@ def test_a_barrier_waits_for_shared_memory_only() -> None:
   text = assembly(compiled(sums(4, 256, 1), "gfx1100", [Opt(OptOps.GROUP, 1, 64), Opt(OptOps.LOCAL, 0, 2)]), "gfx1100")
   before = text[: text.index("s_barrier")].rsplit("ds_store", 1)[1]
   assert "lgkmcnt(0)" in before and "vmcnt" not in before and "gl0_inv" not in text
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201", "gfx942", "gfx950"])
+def test_a_product_that_becomes_float16_keeps_the_sign_of_zero(arch: str) -> None:
+  """LLVM 22 would choose V_FMA_MIXLO_F16 with +0.0 to add, and -0.0 + 0.0 is 0.0."""
+  i, half, single = UOp.range(64, 0), dtypes.float16, dtypes.float32
+  x, y = (UOp.param(n, half.ptr(64)).index(i).load().cast(single) for n in (1, 2))
+  kernel = UOp.sink(UOp.param(0, half.ptr(64)).index(i).store((x * y).cast(half)).end(i), arg=KernelInfo("product"))
+  text = assembly(compiled(kernel, arch), arch)
+  assert "v_fma_mix" not in text and "v_cvt_f16_f32" in text
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.uint64], ids=str)
+def test_an_integer_becomes_bfloat16_with_one_rounding(dtype: DType) -> None:
+  """LLVM's conversion goes by way of float32, which rounds before bfloat16 does."""
+  i = UOp.range(64, 0)
+  made = UOp.param(1, dtype.ptr(64)).index(i).load().cast(dtypes.bfloat16)
+  kernel = UOp.sink(UOp.param(0, dtypes.bfloat16.ptr(64)).index(i).store(made).end(i), arg=KernelInfo("rounded"))
+  text = compiled(kernel, "gfx1100").source
+  assert not re.search(r"[su]itofp i(32|64) \S+ to bfloat", text) and "fptrunc float" in text
 
 
 def test_size_of_a_workgroup_is_promised() -> None:

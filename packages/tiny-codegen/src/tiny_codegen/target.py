@@ -77,6 +77,8 @@ class Target:
   """How many vector registers there are."""
   max_vector_lanes: int = 1
   """Lanes of a vector in the program, at most."""
+  bfloat16_of_integers: bool = True
+  """An integer becomes bfloat16 with one rounding. False: by way of float32, with two."""
   has_fma: bool = False
   """`a*b + c` may be fused: MULACC, one rounding."""
   has_threads: bool = False

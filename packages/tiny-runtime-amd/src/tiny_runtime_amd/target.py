@@ -33,6 +33,7 @@ def target(arch: Arch) -> LLVMTarget:
     atomics=GPU_UPDATES,
     vector_bits=8 * WIDEST,
     max_vector_lanes=WIDEST,
+    bfloat16_of_integers=False,  # LLVM's instructions go by way of float32
     has_fma=True,
     has_local=True,
     subgroup=arch.subgroup_size,
@@ -64,6 +65,7 @@ def target(arch: Arch) -> LLVMTarget:
     attributes=('"uniform-work-group-size"="true"', *[f'"amdgpu-no-{name}"' for name in _UNUSED]),
     matrices=matrices,
     exchanges=exchanges(arch.subgroup_size),
+    fence_halves=True,  # LLVM 22 makes v_fma_mixlo_f16 of a product, which adds +0.0: -0.0 would become 0.0
     scopes=("agent", "workgroup"),  # who sees atomic updates: of global memory the GPU, of shared the workgroup
   )  # fmt: skip
 

@@ -265,4 +265,10 @@ def float_rules(target: Target) -> list[Rule]:
            grows=MADE_OF_OTHERS,
            example=lambda s: tuple([s.value(k, 0).cast(d) for k in between for d in emulated]),
            near_miss=lambda s: s.f.cast(emulated[0])))  # fmt: skip
+  if not target.bfloat16_of_integers and dtypes.bfloat16 in between:
+    rules.append(
+      rule("bfloat16_from_integer", UPat(Ops.CAST, dtypes.bfloat16, (UPat.var("x", _LARGE_INTEGERS),), name="u"),
+           _from_integer, grows=MADE_OF_OTHERS,
+           example=lambda s: tuple([s.value(k, 0).cast(dtypes.bfloat16) for k in _LARGE_INTEGERS]),
+           near_miss=lambda s: s.value(dtypes.int16, 0).cast(dtypes.bfloat16)))  # fmt: skip
   return [odd, *rules]

@@ -119,6 +119,8 @@ def convert(body: Function, a: str, source: DType, target: DType) -> str:
       single = dtypes.float32.vec(source.count)
       return convert(body, convert(body, a, source, single), single, target)
     instruction = "fpext" if source.bits < target.bits else "fptrunc"
+    if body.fence_halves and source.scalar() is dtypes.float32 and target.scalar() is dtypes.float16:
+      a = body.call(f"llvm.arithmetic.fence.{suffix(source)}", old, (old, a))
     return a if source is target else body.let(f"{instruction} {old} {a} to {new}")
   if source.kind == "float":
     return _float_to_int(body, a, source, target)

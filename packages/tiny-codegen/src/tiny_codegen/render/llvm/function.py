@@ -24,7 +24,8 @@ class Function:
 
   `pin_masked_loads`: the result of a masked load is in a register before anything uses it (see `memory.py`).
   `instructions`: those of the processor that ops may be written with. `distances`: sums that are not written, as what
-  they are added to is an address (see `memory.py`).
+  they are added to is an address (see `memory.py`). `fence_halves`: what a float32 number was computed with does not
+  become one instruction with its rounding to float16.
   """
 
   lines: list[str] = field(default_factory=list)
@@ -36,6 +37,7 @@ class Function:
   pin_masked_loads: bool = False
   instructions: tuple[Instruction, ...] = ()
   distances: frozenset[UOp] = frozenset()
+  fence_halves: bool = False
   addresses: dict[tuple[str, UOp, UOp], str] = field(default_factory=dict)  # by block, memory and offset
   _loops: dict[UOp, _Loop] = field(default_factory=dict)
   _count: int = 0

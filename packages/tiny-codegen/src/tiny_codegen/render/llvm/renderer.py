@@ -56,7 +56,10 @@ class _Program(Writer):
     self.llvm, self.info, self.linear = llvm, info, linear
     near = only_distances(linear.src) if llvm.target.wide_offsets else frozenset()
     self.body = Function(
-      pin_masked_loads="+avx512f" in llvm.features.split(","), instructions=llvm.instructions, distances=near
+      pin_masked_loads="+avx512f" in llvm.features.split(","),
+      instructions=llvm.instructions,
+      distances=near,
+      fence_halves=llvm.fence_halves,
     )
     self.unwritten = near | only_shuffled(linear.src)
     self.lazy = branches(linear.src)

@@ -46,7 +46,8 @@ class LLVMTarget:
   bytes as arrays of its own (0: any number); of a program with more it is one array, `NAME_shared`, whose size the
   launch gives (`shared_memory.places_at_launch` says how large it is). `shared_matrices` are the tensor cores that
   read shared memory themselves; where a program has one, `proxy_fence` comes before each barrier. `scopes` are those
-  of atomic updates of GLOBAL and of LOCAL memory, as `syncscope` names them.
+  of atomic updates of GLOBAL and of LOCAL memory, as `syncscope` names them. `fence_halves`: LLVM must not make one
+  instruction of a float32 product and its rounding to float16, since the one that it chooses adds +0.0.
   """
 
   name: str
@@ -75,6 +76,7 @@ class LLVMTarget:
   shared_matrices: tuple[SharedMatrixInstruction, ...] = ()
   proxy_fence: tuple[str, ...] = ()
   scopes: tuple[str, str] = ("", "")
+  fence_halves: bool = False
 
   @property
   def memory(self) -> Memory:

@@ -1,27 +1,23 @@
-"""The emulator of RDNA 3: instructions against NumPy and Python's integers, what code must not do, and kernels whose
-bytes the plugin's device launches on the model of KFD."""
+"""The emulator of machine code on gfx1100: instructions against NumPy and Python's integers, what code must not do, and
+kernels whose bytes the plugin's device launches on the model of KFD."""
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import amd_code_machine as machine
 import numpy as np
 import pytest
 from asm_kernels import doubled
-from gpu_model_devices import KIT, MODEL, contents, filled
+from gpu_model_devices import conformance, contents, filled
 
+from gpu_model.amd_code.emulator import Fault, Unknown
 from gpu_model.kfd_backend import ModelBackend
-from gpu_model.rdna3 import Fault, Launch, run
 from gpu_model.toolchain import compiler
-from tiny_asm_amd import Isa, Kernel, Label, exec_lo, null, s, v, vcc_lo
+from tiny_asm_amd import Isa, Label, exec_lo, null, s, v, vcc_lo
 from tiny_runtime import DeviceLost
 
 R3, LANES = Isa("gfx1100"), 32
@@ -33,32 +29,7 @@ FLOATS[0][:8] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3.4e38, 1.0]
 ALL = 0xFFFFFFFF
 
 
-def launched(
-  body: Sequence[Any], buffers: Sequence[Any], *, local: int = 0, threads: int = 32, groups: int = 1
-) -> None:
-  """Run instructions with the addresses of arrays as arguments, in s[0:1]; s2 is the workgroup, v0 the thread."""
-  kernel = Kernel.of("gfx1100", "test", body, argument_bytes=8 * len(buffers), local_bytes=local, threads=threads)
-  code = kernel.machine_code + bytes(64)
-  place = ctypes.create_string_buffer(code, len(code))
-  arguments = np.array([b.ctypes.data for b in buffers], np.uint64)
-  regions = [(b.ctypes.data, b.ctypes.data + b.nbytes) for b in (*buffers, arguments)]
-  regions.append((ctypes.addressof(place), ctypes.addressof(place) + len(code)))
-  rsrc2 = int.from_bytes(kernel.descriptor(0)[52:56], "little")
-  run(Launch(ctypes.addressof(place), arguments.ctypes.data, rsrc2, local, (1, 1, 1), (threads, 1, 1), regions))
-
-
-def computed(instructions: Callable[[], Sequence[Any]], inputs: Sequence[Any], words: int = 1) -> Any:
-  """What v[10:] is after instructions that find the inputs in v[1], v[2], v[3]; a row per word."""
-  out = np.zeros((words, LANES), np.uint32)
-  given = [np.ascontiguousarray(x) for x in inputs]
-  body: list[Any] = [R3.s_load_b64(s[4:5], s[0:1], 0), R3.v_lshlrev_b32(v[0], 2, v[0])]
-  for n in range(len(given)):
-    body += [R3.s_load_b64(s[6:7], s[0:1], 8 * (n + 1)), R3.s_waitcnt(lgkmcnt=0)]
-    body += [R3.global_load_b32(v[n + 1], v[0], s[6:7])]
-  body += [R3.s_waitcnt(vmcnt=0, lgkmcnt=0), *instructions()]
-  body += [R3.global_store_b32(v[0], v[10 + n], s[4:5], offset=4 * LANES * n) for n in range(words)]
-  launched([*body, R3.s_endpgm()], [out, *given])
-  return out if words > 1 else out[0]
+launched, computed = partial(machine.launched, "gfx1100"), partial(machine.computed, "gfx1100")
 
 
 def ints(function: Callable[..., int]) -> Callable[..., Any]:
@@ -242,7 +213,8 @@ def test_a_wrong_offset_of_shared_memory() -> None:
 
 
 def test_a_barrier_that_is_missing() -> None:
-  assert not reversed_in_shared_memory(barrier=False)
+  with pytest.raises(Fault, match="shared memory is (read|written), and wave . of workgroup 0"):
+    reversed_in_shared_memory(barrier=False)
 
 
 @pytest.mark.parametrize("kind", ["transposed", "halves apart", "rows shifted"])
@@ -278,17 +250,17 @@ FAULTS: dict[str, tuple[Callable[[], Sequence[Any]], str]] = {
     "s20 is used before",
   ),
   "no end": (lambda: [Label("x"), R3.s_branch(Label("x"))], "not done after"),
-  "not here": (lambda: [R3.v_mov_b32(v[10], v[0], row_shl=1)], "permuted are not known here"),
+  "not here": (lambda: [R3.v_interp_p2_f32(v[10], v[0], v[0], v[0])], "is not known here"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_code_must_not_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-  from gpu_model import rdna3
+  from gpu_model.amd_code import emulator
 
-  monkeypatch.setattr(rdna3, "MOST_STEPS", 1000)
+  monkeypatch.setattr(emulator, "MOST_STEPS", 1000)
   body, message = FAULTS[name]
-  with pytest.raises(Fault, match=message):
+  with pytest.raises((Fault, Unknown), match=message):
     computed(body, [])
 
 
@@ -340,11 +312,11 @@ def test_a_fault_of_code_names_the_instruction() -> None:
 
 @needs_compiler
 def test_conformance_of_machine_code() -> None:
-  """A part of the kit, as LLVM compiles it."""
-  cases = "(test_op and float32 and (ADD or MUL or MAX or FDIV or WHERE)) or (test_op and uint32 and (IDIV or SHL))"
-  path = os.pathsep.join([str(MODEL), *(p for p in sys.path if p)])
-  env = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-  command = [sys.executable, "-m", "pytest", *KIT, "--backend", "gpu_model.kfd_backend:CODE1100", "-k", cases]
-  done = subprocess.run(command, cwd=Path(__file__).parent, env=env, capture_output=True, text=True)
-  passed = re.search(r"(\d+) passed", done.stdout)
-  assert done.returncode == 0 and passed is not None and int(passed[1]) >= 5, done.stdout[-4000:] + done.stderr
+  """Levels 0 to 2 of the kit, as LLVM compiles them."""
+  conformance("kfd_backend", "not level3 and not level4 and not level5", name="CODE1100")
+
+
+@pytest.mark.nightly
+@needs_compiler
+def test_conformance_of_machine_code_of_programs() -> None:
+  conformance("kfd_backend", "level3 or level4 or level5", name="CODE1100")

@@ -1,0 +1,1 @@
+"""An emulator of the machine code of AMD's GPUs."""

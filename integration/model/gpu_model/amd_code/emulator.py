@@ -1,0 +1,217 @@
+"""An emulator of the machine code of AMD's GPUs: runs the bytes of a kernel, wave by wave, 32 or 64 lanes at a time.
+
+In: where code, arguments and memory are, and what the kernel's descriptor says. Out: memory as the kernel leaves it, or
+Fault with the instruction that does what it must not:
+
+* it uses a register that is still to be loaded (waits are modelled per counter), that nobody wrote, or that the
+  descriptor did not ask for;
+* it goes outside of buffers, of shared or of private memory, or races with another wave, by bytes;
+* it comes to a barrier that other waves never reach, or too soon after an instruction that takes its time.
+
+It knows nothing of the plugin: instructions are taken apart by tiny-asm-amd (decoding.py), what they do stands in rows
+(instructions.py) and C++ (the headers), which is compiled once, for 32 lanes or for 64. Sources: AMD's "RDNA3
+Instruction Set Architecture" and its siblings for RDNA 4 and CDNA 3, and LLVM's "User Guide for AMDGPU Backend".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpu_model.amd_code.decoding import Op, Unknown, codes, counters, decoded, names
+from gpu_model.amd_code.instructions import meanings
+from gpu_model.toolchain import built
+from tiny_asm_amd import AsmError, decode
+from tiny_asm_amd.table import family_of
+
+HERE = Path(__file__).parent
+HEADERS = ("core.h", "numbers.h", "memory.h", "lanes.h", "matrix.h", "run.h")
+FLAGS = (
+  "-std=c++17",
+  "-fPIC",
+  "-w",
+  "-O1",
+  "-ftree-vectorize",
+  "-march=native",
+  "-ffp-contract=off",
+  "-fno-math-errno",
+  "-fsigned-char",
+)
+MOST_STEPS = 20_000_000
+"""Instructions of a wave from a barrier to the next, before it is taken for one that never ends."""
+KEPT = 256
+"""Kernels that are kept taken apart."""
+DISTINCT = 1 << 16
+"""Bytes of code that are looked at, from the first instruction on."""
+Region = tuple[int, int]
+
+
+class Fault(Exception):
+  """What code does that it must not."""
+
+
+@dataclass(frozen=True)
+class Launch:
+  """A kernel: the chip, its code from `entry` on, its arguments and their bytes, the 64 bytes of its descriptor, bytes
+  of shared memory and of private memory of a thread, workgroups, threads of each, and the memory that it may touch.
+  `backwards`: the last workgroup and wave are first."""
+
+  chip: str
+  entry: int
+  arguments: int
+  argument_bytes: int
+  descriptor: bytes
+  local_bytes: int
+  private_bytes: int
+  groups: tuple[int, int, int]
+  threads: tuple[int, int, int]
+  regions: Sequence[Region]
+  backwards: bool = False
+
+
+class _Launch(ctypes.Structure):
+  _fields_ = [
+    ("code", ctypes.c_uint64), ("arguments", ctypes.c_uint64), ("argument_bytes", ctypes.c_uint64),
+    ("regions", ctypes.c_void_p), ("region_count", ctypes.c_int64), ("groups", ctypes.c_int32 * 3),
+    ("threads", ctypes.c_int32 * 3), ("local_bytes", ctypes.c_int32), ("private_bytes", ctypes.c_int32),
+    ("vectors", ctypes.c_int32), ("accumulators", ctypes.c_int32), ("user_count", ctypes.c_int32),
+    ("group_register", ctypes.c_int32), ("group_bits", ctypes.c_int32), ("packed", ctypes.c_int32),
+    ("argument_register", ctypes.c_int32), ("float_mode", ctypes.c_int32), ("ieee", ctypes.c_int32),
+    ("backwards", ctypes.c_int32), ("most_steps", ctypes.c_int64), ("counted", ctypes.c_int64),
+  ]  # fmt: skip
+
+
+class _Program(ctypes.Structure):
+  _fields_ = [
+    ("index", ctypes.c_void_p), ("size", ctypes.c_int64), ("ops", ctypes.c_void_p), ("miss", ctypes.c_void_p),
+    ("pc", ctypes.c_int64), ("text", ctypes.c_char * 1024),
+  ]  # fmt: skip
+
+
+def source(family: str) -> str:
+  """The C++ program of a family."""
+  known, wide = names(family), family == "cdna"
+  head = [f"#define LANES {64 if wide else 32}", f"#define CDNA {int(wide)}"]
+  head += [f"#define DUAL {codes(family)['dual']}"]
+  head += ["#define COUNTER_LIST " + ", ".join(f'"{name}"' for name in counters(family))]
+  functions = [
+    f"static void op_{n}(Wave& w, const Op& o) {{ {meanings()[name].code}; }}" for n, name in enumerate(known)
+  ]
+  table = "const Function FUNCTIONS[] = {" + ", ".join(f"op_{n}" for n in range(len(known))) + "};"
+  return "\n".join([*head, *((HERE / name).read_text() for name in HEADERS), *functions, table])
+
+
+@cache
+def library(family: str) -> ctypes.CDLL:
+  """The emulator of a family, compiled. Raises Refused."""
+  return ctypes.CDLL(str(built(source(family), FLAGS)))
+
+
+class _Code:
+  """A kernel's code, taken apart as far as it was run."""
+
+  def __init__(self, code: bytes, chip: str) -> None:
+    self.code, self.chip = code, chip
+    self.index = np.full(len(code) // 4, -1, np.int32)
+    self.ops = bytearray()
+    self.room = (ctypes.c_char * (ctypes.sizeof(Op) * 64))()
+    self.error: Exception | None = None
+    self.callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)(self.miss)
+    self.program = _Program(size=len(code) // 4 * 4)
+    self.program.index = self.index.ctypes.data
+    self.program.ops = ctypes.addressof(self.room)
+    self.program.miss = ctypes.cast(self.callback, ctypes.c_void_p)
+
+  def miss(self, pc: int) -> int:
+    """Take the instruction at a byte apart; not 0 if there is none that is known."""
+    try:
+      made = b"".join(decoded(self.code[pc : pc + 20], self.chip))
+    except (Unknown, AsmError) as error:
+      self.error = error
+      return 1
+    self.index[pc // 4] = len(self.ops) // ctypes.sizeof(Op)
+    self.ops += made
+    if len(self.ops) > len(self.room):
+      self.room = (ctypes.c_char * (2 * len(self.ops)))()
+      ctypes.memmove(self.room, bytes(self.ops), len(self.ops))
+      self.program.ops = ctypes.addressof(self.room)
+    else:
+      ctypes.memmove(ctypes.addressof(self.room) + len(self.ops) - len(made), made, len(made))
+    return 0
+
+
+_codes: OrderedDict[tuple[bytes, str], _Code] = OrderedDict()
+
+
+def _code(code: bytes, chip: str) -> _Code:
+  found = _codes.pop((code, chip), None) or _Code(code, chip)
+  _codes[code, chip] = found
+  while len(_codes) > KEPT:
+    _codes.popitem(last=False)
+  return found
+
+
+def run(launch: Launch) -> int:
+  """Run all workgroups; how many instructions of waves that were. Raises Fault, and Unknown for an instruction that is
+  not known here."""
+  family = family_of(launch.chip)
+  end = max((high for low, high in launch.regions if low <= launch.entry < high), default=0)
+  code = _code(ctypes.string_at(launch.entry, max(0, min(end - launch.entry, DISTINCT)) // 4 * 4), launch.chip)
+  regions = np.array(sorted(launch.regions), np.uint64).reshape(-1, 2)
+  given = _given(launch, family)
+  given.regions, given.region_count = regions.ctypes.data, len(regions)
+  program = code.program
+  failed = library(family).run(ctypes.byref(given), ctypes.byref(program))
+  if not failed:
+    return int(given.counted)
+  try:
+    made = str(decode(code.code[program.pc : program.pc + 20], launch.chip))
+  except AsmError:
+    made = "code"
+  if failed == 4:
+    assert code.error is not None
+    kind = Unknown if isinstance(code.error, Unknown) else Fault
+    raise kind(f"{made} at byte {program.pc}: {code.error}") from code.error
+  raise Fault(f"{made} at byte {program.pc}: {program.text.decode(errors='replace')}")
+
+
+def _given(launch: Launch, family: str) -> _Launch:
+  """What registers have at first, and how many there are: "Kernel Descriptor" in LLVM's guide."""
+  rsrc3, rsrc1, rsrc2 = struct.unpack_from("<III", launch.descriptor, 44)
+  properties, preload = struct.unpack_from("<HH", launch.descriptor, 56)
+  if (
+    properties & 0b100110
+    or preload
+    or properties & 1
+    and family != "cdna"
+    or properties & 1
+    and launch.chip != "gfx90a"
+  ):
+    raise Unknown(f"a descriptor with properties {properties:#x}, {preload:#x}")
+  vectors = 8 * ((rsrc1 & 63) + 1)
+  accumulators = 0
+  if family == "cdna":
+    direct = 4 * ((rsrc3 & 63) + 1)
+    vectors, accumulators = direct, max(0, vectors - direct)
+  users = rsrc2 >> 1 & 31
+  given = _Launch(
+    code=launch.entry, arguments=launch.arguments, argument_bytes=launch.argument_bytes, local_bytes=launch.local_bytes,
+    private_bytes=launch.private_bytes, vectors=min(vectors, 256), accumulators=min(accumulators, 256),
+    user_count=users, group_register=-1 if family == "rdna4" else users, group_bits=rsrc2 >> 7 & 7,
+    packed=rsrc2 >> 11 & 3,
+    argument_register=0 if properties >> 3 & 1 else -1, float_mode=rsrc1 >> 12 & 255, ieee=rsrc1 >> 23 & 1,
+    backwards=int(launch.backwards), most_steps=MOST_STEPS,
+  )  # fmt: skip
+  given.groups[:], given.threads[:] = launch.groups, launch.threads
+  return given
+
+
+__all__ = ["MOST_STEPS", "Any", "Fault", "Launch", "Unknown", "run"]

@@ -1,0 +1,146 @@
+// Products of matrices: where the elements are, after the ISA manuals' chapters on WMMA and MFMA.
+
+enum Element { F16, BF16, F32, F64, I8, U8, IU4, FP8, BF8, FP8Z, BF8Z };
+
+static int size_of(int kind) {  // bits
+  return kind == F64 ? 64 : kind == F32 ? 32 : kind <= BF16 ? 16 : kind == IU4 ? 4 : 8;
+}
+
+// Element `index` of those that a lane has in registers from `reg` on; integers, too.
+static f64 element(Wave& w, int reg, int lane, int index, int kind, bool sign) {
+  int bits = size_of(kind), at = index * bits;
+  if (bits == 64) return double_of(w.v[reg + 2 * index][lane] | u64(w.v[reg + 2 * index + 1][lane]) << 32);
+  u32 x = w.v[reg + at / 32][lane] >> at % 32;
+  switch (kind) {
+    case F32: return float_of(x);
+    case F16: return f32(half_of(x));
+    case BF16: return wide_of(x);
+    case I8: return sign ? i8(x) : u8(x);
+    case IU4: return sign ? i32(x << 28) >> 28 : x & 15;
+    case FP8: return float8(x, 4, false);
+    case BF8: return float8(x, 5, false);
+    case FP8Z: return float8(x, 4, true);
+    case BF8Z: return float8(x, 5, true);
+  }
+  return 0;
+}
+
+static void whole_wave(Wave& w) {
+  if (w.exec != ALL) fault("a product of matrices takes all lanes, and some are off");
+}
+
+static void read_rows(Wave& w, int reg, int count) {
+  for (int n = 0; n < count; n++) lanes_of(w, reg + n, ALL);
+}
+
+// V_WMMA_*_16X16XK. RDNA 3: lane n has row n % 16 of A, and column n % 16 of B, both halves of a wave the same; C has in
+// register r row 2 r + n / 16, column n % 16. RDNA 4: the halves of a wave have the two halves of K; C has row
+// 8 (n / 16) + r. bytes: K; words: the generation; offset, offset2: types of A and B; wait[0]: of C (F32, F16, BF16, I8).
+static void wmma(Wave& w, const Op& o) {
+  whole_wave(w);
+  const int K = o.bytes, split = o.words == 4 ? 2 : 1, each = K / split, kinds[2] = {o.offset, o.offset2}, result = o.wait[0];
+  f64 in[2][16][64];
+  for (int side = 0; side < 2; side++) {
+    int reg = o.src[side] - VECTOR, bits = size_of(kinds[side]), count = std::max(1, each * bits / 32);
+    bool sign = o.mods[side] & NEG;
+    read_rows(w, reg, count);
+    for (int lane = 0; lane < 32; lane++)
+      for (int k = 0; k < each; k++) {
+        f64 x = element(w, reg, lane, k, kinds[side], sign);
+        int row = lane % 16, at = split == 2 ? lane / 16 * each + k : k;
+        if (split == 1 && lane >= 16 && memcmp(&x, &in[side][row][at], sizeof x))
+          fault("the halves of the wave have different elements of %c", 'A' + side);
+        in[side][row][at] = x;
+      }
+  }
+  const bool narrow = result == F16 || result == BF16;
+  const int count = narrow && split == 2 ? 4 : 8;
+  u32 done[8][W];
+  int reg = o.src[2];
+  if (reg >= VECTOR && reg < CONSTANT) read_rows(w, reg - VECTOR, count);
+  for (int r = 0; r < 8; r++)
+    for (int lane = 0; lane < 32; lane++) {
+      int row = split == 2 ? 8 * (lane / 16) + r : 2 * r + lane / 16, column = lane % 16;
+      // halves: of RDNA 4 two of a register, of RDNA 3 the half that op_sel names
+      int at = narrow && split == 2 ? r / 2 : r, high = narrow && (split == 2 ? r & 1 : (o.mods[2] & HALF) != 0);
+      u32 c = reg >= CONSTANT ? u32(o.value[2]) : reg < VECTOR ? scalar(w, reg) : w.v[reg - VECTOR + at][lane];
+      if (narrow && reg < CONSTANT && high) c >>= 16;
+      u32& to = done[at][lane];
+      if (result == I8) {
+        i64 total = 0;
+        for (int k = 0; k < K; k++) total += i64(in[0][row][k] * in[1][column][k]);
+        total += i32(c);
+        to = u32(o.flags & CLAMP ? std::min<i64>(std::max<i64>(total, INT32_MIN), INT32_MAX) : total);
+        continue;
+      }
+      f64 total = result == F32 ? float_of(c) : result == F16 ? f64(half_of(c)) : wide_of(c);
+      if (o.mods[2] & ABS) total = std::fabs(total);
+      if (o.mods[2] & NEG) total = -total;
+      for (int k = 0; k < K; k++) total += in[0][row][k] * in[1][column][k];
+      if (result == F32) to = bits_of(f32(total));
+      else {
+        u32 half = result == F16 ? bits_of(f16(total)) : bf16_of(f32(total));
+        if (split == 1) to = high ? (w.v[o.dst - VECTOR + r][lane] & 0xFFFF) | half << 16 : (w.v[o.dst - VECTOR + r][lane] & 0xFFFF0000) | half;
+        else to = high ? (to & 0xFFFF) | half << 16 : half;
+      }
+    }
+  for (int r = 0; r < count; r++) store_lanes(w, o.dst - VECTOR + r, done[r], ALL);
+  for (int r = 0; r < count; r++) w.multiplied[o.dst - VECTOR + r] = w.clock;
+}
+
+// V_MFMA_*_MxNxK, of B blocks. Lane n has row (or column) n % M of A (or B), of block n / M % B, and of K the elements
+// from n / (M B) times its own number on. Of C and D lane n has column n % N; register r has, of 64 / N groups of
+// lanes, rows 4 (64 / N) (r / 4) + 4 (n / N) + r % 4; of float64 rows 4 r + n / 16. Blocks of more than 16 lanes come
+// one after the other in registers, those of 4 × 4 are in lanes. bytes: M; words: K; wait[1]: B; wait[2]: passes.
+static void mfma(Wave& w, const Op& o) {
+  whole_wave(w);
+  const int M = o.bytes, K = o.words, B = o.wait[1], result = o.wait[0], each = K * M * B / 64;
+  const int kinds[2] = {o.offset, o.offset2}, size = result == F64 ? 2 : 1;
+  static thread_local f64 in[2][16][32][128];
+  for (int side = 0; side < 2; side++) {
+    int reg = o.src[side] - VECTOR, count = std::max(1, each * size_of(kinds[side]) / 32);
+    read_rows(w, reg, count);
+    for (int lane = 0; lane < 64; lane++)
+      for (int k = 0; k < each; k++) {
+        f64 x = element(w, reg, lane, k, kinds[side], true);
+        if (result == F64 && o.mods[side] & NEG) x = -x;
+        in[side][lane / M % B][lane % M][lane / (M * B) * each + k] = x;
+      }
+  }
+  const int total_registers = M * M * B / 64, groups = 64 / M;
+  int reg = o.src[2];
+  bool registers = reg >= VECTOR && reg < CONSTANT;
+  if (registers) read_rows(w, reg - VECTOR, total_registers * size);
+  static thread_local u32 done[64][64];
+  for (int r = 0; r < total_registers; r++)
+    for (int lane = 0; lane < 64; lane++) {
+      int column = lane % M, group = lane / M, block, row;
+      if (M == 4) {
+        block = result == F64 ? lane / 4 % 4 : lane / 4, row = result == F64 ? lane / 16 : r;
+      } else {
+        int of_block = M * M / 64, at = r % of_block;
+        block = r / of_block;
+        row = result == F64 ? 4 * at + group : 4 * groups * (at / 4) + 4 * group + at % 4;
+      }
+      u32 c = registers ? w.v[reg - VECTOR + r * size][lane] : reg >= CONSTANT ? u32(o.value[2]) : scalar(w, reg);
+      if (result == I8) {
+        i64 total = i32(c);
+        for (int k = 0; k < K; k++) total += i64(in[0][block][row][k] * in[1][block][column][k]);
+        done[r][lane] = u32(o.flags & CLAMP ? std::min<i64>(std::max<i64>(total, INT32_MIN), INT32_MAX) : total);
+      } else if (result == F64) {
+        f64 total = registers ? double_of(c | u64(w.v[reg - VECTOR + 2 * r + 1][lane]) << 32) : double_of(o.value[2]);
+        if (o.mods[2] & NEG) total = -total;
+        for (int k = 0; k < K; k++) total = std::fma(in[0][block][row][k], in[1][block][column][k], total);
+        u64 bits = bits_of(total);
+        done[2 * r][lane] = u32(bits), done[2 * r + 1][lane] = u32(bits >> 32);
+      } else {
+        f64 total = float_of(c);
+        for (int k = 0; k < K; k++) total += in[0][block][row][k] * in[1][block][column][k];
+        done[r][lane] = bits_of(f32(total));
+      }
+    }
+  for (int r = 0; r < total_registers * size; r++) {
+    store_lanes(w, o.dst - VECTOR + r, done[r], ALL);
+    w.multiplied[o.dst - VECTOR + r] = w.clock + o.wait[2];
+  }
+}

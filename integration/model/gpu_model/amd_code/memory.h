@@ -1,0 +1,391 @@
+// Memory: global, shared, private and scalar accesses; what is outside, and what is a race.
+//
+// A byte's mark says who wrote it last and who read it, with the number of that access among the wave's. An access of
+// another wave is ordered behind that if a barrier was in between, and the access had been waited for before the
+// barrier.
+
+struct Mark {
+  u32 writer, written, reader, read;
+};
+constexpr u32 ATOMIC = 1u << 31, MANY = ~0u, MOST_PAGES = 512;
+
+struct Region {
+  u64 low, high;
+};
+
+struct Launch {
+  u64 code, arguments, argument_bytes;
+  const Region* regions;
+  i64 region_count;
+  i32 groups[3], threads[3];
+  i32 local_bytes, private_bytes, vectors, accumulators;
+  i32 user_count, group_register, group_bits, packed;  // packed: how many components of v0
+  i32 argument_register, float_mode, ieee, backwards;
+  i64 most_steps;
+  i64 counted;  // out: instructions that were run
+};
+
+struct Group {
+  Launch* launch;
+  u32 serial, phase;
+  std::vector<u8> lds;
+  std::vector<Mark> marks;
+  std::vector<Wave*> waves;
+};
+
+struct Shadow {
+  std::unordered_map<u64, std::unique_ptr<Mark[]>> pages;
+  u64 last = ~0ull;
+  Mark* at = nullptr;
+  std::vector<u64> firsts;  // of buffers: what a load with a closed gate reads
+
+  Mark* mark(u64 address) {
+    u64 page = address >> 12;
+    if (page != last) {
+      auto found = pages.find(page);
+      if (found != pages.end()) at = found->second.get();
+      else if (pages.size() >= MOST_PAGES) at = nullptr;
+      else {
+        auto made = std::make_unique<Mark[]>(4096);
+        memset(made.get(), 0, sizeof(Mark) * 4096);
+        at = (pages[page] = std::move(made)).get();
+      }
+      last = page;
+    }
+    return at ? at + (address & 4095) : nullptr;
+  }
+};
+static Shadow* shadow;
+
+static u32 identity(Wave& w) { return w.group->serial * 32 + w.number + 1; }
+
+// Whether what `who` did in its access `when` comes before what this wave does now.
+static bool before(Wave& w, u32 who, u32 when, bool shared) {
+  who &= ~ATOMIC;
+  u32 mine = identity(w);
+  if (who == mine) return true;
+  if ((who - 1) / 32 != w.group->serial) return false;
+  return w.group->waves[(who - 1) % 32]->published[shared] >= when;
+}
+
+enum Kind { READ, WRITE, UPDATE };
+
+static void race(Wave& w, const Mark& m, u64 place, const char* what, bool shared, u32 who) {
+  std::string where = shared ? "byte " + std::to_string(place) + " of shared memory" : "";
+  if (!shared) {
+    char text[32];
+    snprintf(text, sizeof text, "the byte at %#llx", (unsigned long long)place);
+    where = text;
+  }
+  if (who == MANY) fault("%s is written, and other waves read it with no barrier in between", where.c_str());
+  who = (who & ~ATOMIC) - 1;
+  fault("%s %s wave %u of workgroup %u %s, with no barrier in between, or before that was waited for", where.c_str(),
+        what, who % 32, who / 32, m.writer == who + 1 ? "wrote" : "touched");
+}
+
+// Looks at an access to bytes whose marks begin at m. `now`: what is there, `then`: what will be.
+static void touch(Wave& w, Mark* m, u64 place, int bytes, Kind kind, const u8* now, const u8* then, bool shared) {
+  u32 mine = identity(w), mark = kind == UPDATE ? mine | ATOMIC : mine;
+  for (int n = 0; n < bytes; n++, m++) {
+    bool same = kind == WRITE && now[n] == then[n];
+    // what is updated at once may be read by who then updates it, in a loop
+    if (m->writer && m->writer != mark && !(kind != WRITE && m->writer & ATOMIC) && !same &&
+        !before(w, m->writer, m->written, shared))
+      race(w, *m, place + n, kind == READ ? "is read, and" : "is written, and", shared, m->writer);
+    if (kind == WRITE && m->writer == mine && m->written == w.accesses[shared] && !same)
+      fault("two lanes write different values to %s %llu", shared ? "byte" : "the byte at", (unsigned long long)(place + n));
+    if (kind != READ) {
+      if (kind == WRITE && m->reader && m->reader != mine && !same &&
+          (m->reader == MANY ? m->read >= (u32(w.group->serial) << 12 | w.group->phase) || m->read >> 12 != w.group->serial
+                             : !before(w, m->reader, m->read, shared)))
+        race(w, *m, place + n, "is written, and", shared, m->reader);
+      m->writer = mark, m->written = w.accesses[shared];
+      if (!same) m->reader = 0;
+    } else if (!m->reader || m->reader == mine || (m->reader != MANY && before(w, m->reader, m->read, shared)))
+      m->reader = mine, m->read = w.accesses[shared];
+    else if (m->reader != MANY || m->read != (u32(w.group->serial) << 12 | w.group->phase)) {
+      bool others = m->reader == MANY ? m->read >> 12 != w.group->serial : (m->reader - 1) / 32 != w.group->serial;
+      m->reader = MANY, m->read = others ? ~0u : u32(w.group->serial) << 12 | w.group->phase;
+    }
+  }
+}
+
+static const Region* region_of(Wave& w, u64 address, u64 bytes) {
+  static thread_local const Region* last = nullptr;
+  const Launch& l = *w.launch;
+  if (last >= l.regions && last < l.regions + l.region_count && address >= last->low && address + bytes <= last->high)
+    return last;
+  for (i64 n = 0; n < l.region_count; n++)
+    if (address >= l.regions[n].low && address + bytes <= l.regions[n].high) return last = &l.regions[n];
+  fault("%llu bytes at %#llx are in no buffer", (unsigned long long)bytes, (unsigned long long)address);
+}
+
+// What a lane moves: `bytes` of memory to or from registers of 32 bits.
+static void unpack(const Op& o, const u8* from, Wave& w, int reg, int lane) {
+  if (o.bytes >= 4) {
+    for (int n = 0; n < o.bytes / 4; n++) memcpy(&w.v[reg + n][lane], from + 4 * n, 4);
+    return;
+  }
+  u32 x = 0;
+  memcpy(&x, from, o.bytes);
+  if (o.flags & SIGNED) x = o.bytes == 1 ? u32(i32(i8(x))) : u32(i32(i16(x)));
+  u32 old = w.v[reg][lane];
+  if (o.offset2 == 1) x = (old & 0xFFFF0000) | (x & 0xFFFF);
+  if (o.offset2 == 2) x = (old & 0xFFFF) | x << 16;
+  w.v[reg][lane] = x;
+}
+
+static void pack(const Op& o, u8* to, Wave& w, int reg, int lane) {
+  if (o.bytes >= 4) {
+    for (int n = 0; n < o.bytes / 4; n++) memcpy(to + 4 * n, &w.v[reg + n][lane], 4);
+    return;
+  }
+  u32 x = w.v[reg][lane] >> (o.offset2 == 2 ? 16 : 0);
+  memcpy(to, &x, o.bytes);
+}
+
+// The halves of registers that a load writes.
+static int halves_loaded(const Op& o) { return o.offset2 == 0 ? 3 : o.offset2; }
+
+static void read_data(Wave& w, const Op& o, int reg) {
+  for (int n = 0; n < std::max(1, o.bytes / 4); n++) lanes_of(w, reg + n);
+}
+
+// src0: the address, src1: the base, src2: data; dst: where to.
+static void global_places(Wave& w, const Op& o, u64* places) {
+  int reg = o.src[0] - VECTOR;
+  const u32* low = lanes_of(w, reg);
+  if (o.src[1] >= 0) {
+    u64 base = scalar64(w, o.src[1]);
+    for (int n = 0; n < W; n++) places[n] = base + low[n] + i64(o.offset);
+  } else {
+    const u32* high = lanes_of(w, reg + 1);
+    for (int n = 0; n < W; n++) places[n] = (low[n] | u64(high[n]) << 32) + i64(o.offset);
+  }
+}
+
+static void global_load(Wave& w, const Op& o) {
+  u64 places[W];
+  global_places(w, o, places);
+  w.accesses[0]++;
+  int reg = o.dst - VECTOR;
+  sent(w, LOADS, reg, std::max(1, o.bytes / 4), false, halves_loaded(o));
+  for (int n = 0; n < W; n++)
+    if (w.exec >> n & 1) {
+      region_of(w, places[n], o.bytes);
+      bool first = std::binary_search(shadow->firsts.begin(), shadow->firsts.end(), places[n]);
+      for (int k = 0; k < o.bytes && !first;) {
+        int piece = std::min<int>(o.bytes - k, 4096 - (places[n] + k & 4095));
+        if (Mark* m = shadow->mark(places[n] + k)) touch(w, m, places[n] + k, piece, READ, nullptr, nullptr, false);
+        k += piece;
+      }
+      unpack(o, (const u8*)places[n], w, reg, n);
+    }
+}
+
+static void change(Wave& w, u64 place, int bytes, const u8* then, Kind kind) {
+  region_of(w, place, bytes);
+  for (int k = 0; k < bytes;) {
+    int piece = std::min<int>(bytes - k, 4096 - (place + k & 4095));
+    if (Mark* m = shadow->mark(place + k)) touch(w, m, place + k, piece, kind, (const u8*)place + k, then + k, false);
+    k += piece;
+  }
+}
+
+static void global_store(Wave& w, const Op& o) {
+  u64 places[W];
+  global_places(w, o, places);
+  int reg = o.src[2] - VECTOR;
+  read_data(w, o, reg);
+  w.accesses[0]++;
+  for (int n = 0; n < W; n++)
+    if (w.exec >> n & 1) {
+      u8 data[64];
+      pack(o, data, w, reg, n);
+      change(w, places[n], o.bytes, data, WRITE);
+      memcpy((void*)places[n], data, o.bytes);
+    }
+  sent(w, CDNA ? LOADS : STORES, 0, 0, false);
+}
+
+template <class T> static T lane_value(Wave& w, int reg, int lane) {
+  u32 words[2] = {w.v[reg][lane], sizeof(T) == 8 ? w.v[reg + 1][lane] : 0};
+  T x;
+  memcpy(&x, words, sizeof x);
+  return x;
+}
+template <class T> static void set_lane(Wave& w, int reg, int lane, T x) {
+  u32 words[2] = {0, 0};
+  memcpy(words, &x, sizeof x);
+  w.v[reg][lane] = words[0];
+  if (sizeof(T) == 8) w.v[reg + 1][lane] = words[1];
+}
+
+// f(old, operand, compared) → new. words: registers of data; the second of a pair is what is compared with.
+template <class T, class F> static void global_atomic(Wave& w, const Op& o, F f) {
+  u64 places[W];
+  global_places(w, o, places);
+  int data = o.src[2] - VECTOR, to = o.dst - VECTOR, size = sizeof(T) / 4;
+  for (int n = 0; n < o.words; n++) lanes_of(w, data + n);
+  w.accesses[0]++;
+  T given[W], other[W];
+  for (int n = 0; n < W; n++) {
+    given[n] = lane_value<T>(w, data, n);
+    other[n] = o.words > size ? lane_value<T>(w, data + size, n) : T();
+  }
+  if (o.flags & RETURNS) sent(w, LOADS, to, size, false);
+  else sent(w, CDNA ? LOADS : STORES, 0, 0, false);
+  for (int n = 0; n < W; n++)
+    if (w.exec >> n & 1) {
+      if (places[n] % sizeof(T)) fault("an atomic access at %#llx, which is not aligned", (unsigned long long)places[n]);
+      T old, made;
+      region_of(w, places[n], sizeof(T));
+      memcpy(&old, (void*)places[n], sizeof(T));
+      made = f(old, given[n], other[n]);
+      change(w, places[n], sizeof(T), (const u8*)&made, UPDATE);
+      memcpy((void*)places[n], &made, sizeof(T));
+      if (o.flags & RETURNS) set_lane(w, to, n, old);
+    }
+}
+
+// *** shared memory ***
+
+static u8* shared_bytes(Wave& w, u32 place, int bytes) {
+  std::vector<u8>& lds = w.group->lds;
+  if (u64(place) + bytes > lds.size())
+    fault("%d bytes at %u of shared memory, which has %zu", bytes, place, lds.size());
+  return &lds[place];
+}
+
+static u8* shared_place(Wave& w, u32 place, int bytes, Kind kind, const u8* then) {
+  u8* at = shared_bytes(w, place, bytes);
+  touch(w, &w.group->marks[place], place, bytes, kind, at, then, true);
+  return at;
+}
+
+static void aligned(u32 place, int bytes) {
+  if (bytes == 2 || bytes == 4 ? place % bytes : 0) fault("%d bytes at %u of shared memory, which is not aligned", bytes, place);
+}
+
+// src0: the address; offset, and offset2 or below 0. words: 2 where there are two places.
+static void shared_load(Wave& w, const Op& o) {
+  const u32* base = lanes_of(w, o.src[0] - VECTOR);
+  u32 places[W];
+  memcpy(places, base, sizeof places);
+  w.accesses[1]++;
+  int reg = o.dst - VECTOR, each = std::max(1, o.bytes / 4);
+  Op one = o;
+  one.offset2 = o.words == 2 ? 0 : o.offset2;
+  sent(w, SHARED, reg, each * o.words, true, halves_loaded(one));
+  for (int k = 0; k < o.words; k++)
+    for (int n = 0; n < W; n++)
+      if (w.exec >> n & 1) {
+        u32 place = places[n] + (k ? o.offset2 : o.offset);
+        aligned(place, o.bytes);
+        unpack(one, shared_place(w, place, o.bytes, READ, nullptr), w, reg + k * each, n);
+      }
+}
+
+static void shared_store(Wave& w, const Op& o) {
+  const u32* base = lanes_of(w, o.src[0] - VECTOR);
+  w.accesses[1]++;
+  Op one = o;
+  one.offset2 = o.words == 2 ? 0 : o.offset2;
+  for (int k = 0; k < o.words; k++) read_data(w, o, o.src[1 + k] - VECTOR);
+  for (int k = 0; k < o.words; k++)
+    for (int n = 0; n < W; n++)
+      if (w.exec >> n & 1) {
+        u32 place = base[n] + (k ? o.offset2 : o.offset);
+        u8 data[16];
+        aligned(place, o.bytes);
+        pack(one, data, w, o.src[1 + k] - VECTOR, n);
+        memcpy(shared_place(w, place, o.bytes, WRITE, data), data, o.bytes);
+      }
+  sent(w, SHARED, 0, 0, true);
+}
+
+template <class T, class F> static void shared_atomic(Wave& w, const Op& o, F f) {
+  const u32* base = lanes_of(w, o.src[0] - VECTOR);
+  u32 places[W];
+  memcpy(places, base, sizeof places);
+  int data = o.src[1] - VECTOR, to = o.dst - VECTOR, size = sizeof(T) / 4;
+  for (int n = 0; n < size; n++) lanes_of(w, data + n);
+  if (o.words > size) for (int n = 0; n < size; n++) lanes_of(w, o.src[2] - VECTOR + n);
+  w.accesses[1]++;
+  T given[W], other[W];
+  for (int n = 0; n < W; n++) {
+    given[n] = lane_value<T>(w, data, n);
+    other[n] = o.words > size ? lane_value<T>(w, o.src[2] - VECTOR, n) : T();
+  }
+  sent(w, SHARED, to, o.flags & RETURNS ? size : 0, true);
+  for (int n = 0; n < W; n++)
+    if (w.exec >> n & 1) {
+      T old, made;
+      u32 place = places[n] + o.offset;
+      if (place % sizeof(T)) fault("an atomic access at %u of shared memory, which is not aligned", place);
+      u8* at = shared_bytes(w, place, sizeof(T));
+      memcpy(&old, at, sizeof(T));
+      made = f(old, given[n], other[n]);
+      shared_place(w, place, sizeof(T), UPDATE, (const u8*)&made);
+      memcpy(at, &made, sizeof(T));
+      if (o.flags & RETURNS) set_lane(w, to, n, old);
+    }
+}
+
+// *** private memory ***
+
+static u8* private_place(Wave& w, const Op& o, int lane) {
+  u64 place = i64(o.offset);
+  if (o.src[0] >= 0) place += w.v[o.src[0] - VECTOR][lane];
+  if (o.src[1] >= 0) place += scalar(w, o.src[1]);
+  if (place + o.bytes > u64(w.launch->private_bytes))
+    fault("%d bytes at %lld of private memory, which has %d", o.bytes, (long long)place, w.launch->private_bytes);
+  if (w.scratch.empty()) w.scratch.assign(size_t(w.launch->private_bytes) * W, 0xFF);
+  return &w.scratch[size_t(w.launch->private_bytes) * lane + place];
+}
+
+static void private_load(Wave& w, const Op& o) {
+  if (o.src[0] >= 0) lanes_of(w, o.src[0] - VECTOR);
+  int reg = o.dst - VECTOR;
+  w.accesses[0]++;
+  u8 data[W][16];
+  for (int n = 0; n < W; n++)
+    if (w.exec >> n & 1) memcpy(data[n], private_place(w, o, n), o.bytes);
+  sent(w, LOADS, reg, std::max(1, o.bytes / 4), false, halves_loaded(o));
+  for (int n = 0; n < W; n++)
+    if (w.exec >> n & 1) unpack(o, data[n], w, reg, n);
+}
+
+static void private_store(Wave& w, const Op& o) {
+  if (o.src[0] >= 0) lanes_of(w, o.src[0] - VECTOR);
+  int reg = o.src[2] - VECTOR;
+  read_data(w, o, reg);
+  w.accesses[0]++;
+  for (int n = 0; n < W; n++)
+    if (w.exec >> n & 1) pack(o, private_place(w, o, n), w, reg, n);
+  sent(w, CDNA ? LOADS : STORES, 0, 0, false);
+}
+
+// *** the wave's own ***
+
+// src0: the base, src1: an offset or below 0; words of 32 bits, or bytes below 4.
+static void scalar_load(Wave& w, const Op& o) {
+  u64 place = scalar64(w, o.src[0]) + i64(o.offset);
+  if (o.src[1] >= 0) place += o.src[1] >= CONSTANT ? u32(o.value[1]) : scalar(w, o.src[1]);
+  if (o.bytes >= 4) place &= ~3ull;
+  region_of(w, place, o.bytes);
+  w.accesses[0]++;
+  for (int n = 0; n < o.bytes; n++)
+    if (Mark* m = shadow->mark(place + n)) {
+      if (m->writer) fault("a scalar load of the byte at %#llx, which this launch wrote: its cache does not see that", (unsigned long long)(place + n));
+      u8 dummy = 0;
+      touch(w, m, place + n, 1, READ, &dummy, nullptr, false);
+    }
+  u32 data[16] = {0};
+  memcpy(data, (void*)place, o.bytes);
+  if (o.bytes < 4 && o.flags & SIGNED) data[0] = o.bytes == 1 ? u32(i32(i8(data[0]))) : u32(i32(i16(data[0])));
+  int count = std::max(1, o.bytes / 4);
+  sent(w, o.words, ~o.dst, count, false, 3, false);
+  for (int n = 0; n < count; n++)
+    if (o.dst + n != NUL) w.s[o.dst + n] = data[n];
+}

@@ -1,0 +1,145 @@
+// Launches: workgroups one after the other, the waves of each by turns, from barrier to barrier.
+
+typedef void (*Function)(Wave&, const Op&);
+extern const Function FUNCTIONS[];
+static const char* const COUNTER_NAMES[COUNTERS] = {COUNTER_LIST};
+static const char* counter_name(int n) { return COUNTER_NAMES[n]; }
+
+struct Program {
+  i32* index;  // of the Op at every fourth byte; below 0: not taken apart yet
+  i64 size;
+  Op* ops;
+  int (*miss)(i64 pc);  // takes it apart; 0 if that is done
+  i64 pc;               // out: where something went wrong
+  char text[1024];      // out: what
+};
+
+// What must not come too soon behind what wrote a register.
+static void before_vector(Wave& w, int reg, bool writes) {
+  if (CDNA && w.clock < w.multiplied[reg])
+    fault("%s is used before the product of matrices that writes it is done: %d more instructions have to be between",
+          name_of(reg + VECTOR).c_str(), int(w.multiplied[reg] - w.clock));
+}
+
+static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int* place) {
+  w.launch = &l, w.group = &g, w.number = number;
+  w.pc = w.here = 0, w.state = w.signalled = 0, w.steps = 0, w.scc = 0;
+  w.accesses[0] = w.accesses[1] = w.published[0] = w.published[1] = w.sends = 0;
+  w.scc_known = false;
+  w.clock = 1000;
+  memset(w.known_s, 0, sizeof w.known_s), memset(w.busy_s, 0, sizeof w.busy_s);
+  memset(w.known, 0, sizeof w.known), memset(w.busy, 0, sizeof w.busy);
+  memset(w.valu_s, 0, sizeof w.valu_s), memset(w.valu_v, 0, sizeof w.valu_v);
+  memset(w.multiplied, 0, sizeof w.multiplied), memset(w.trans, 0, sizeof w.trans);
+  w.valu_exec = w.salu_m0 = w.setreg = w.valus = w.transes = 0;
+  for (auto& q : w.queues) q.list.clear(), q.head = q.unordered = 0;
+  w.scratch.clear();
+  w.limit = l.vectors, w.accumulators = l.accumulators;
+  w.ieee = l.ieee;
+  w.exec = ALL;
+  set_mode(w, l.float_mode);
+  u32 first = number * W;
+  w.full = w.exec = total - first >= W ? ALL : (1ull << (total - first)) - 1;
+  if (l.argument_register >= 0) set_scalar64(w, l.argument_register, l.arguments);
+  int at = l.group_register;
+  if (at < 0) {  // of RDNA 4
+    set_scalar(w, TTMP9, place[0]), set_scalar(w, TTMP7, u32(place[1]) | u32(place[2]) << 16);
+  } else
+    for (int axis = 0; axis < 3; axis++)
+      if (l.group_bits >> axis & 1) set_scalar(w, at++, place[axis]);
+  u32 x[W];
+  const u32 kept = l.packed == 0 ? 0x3FF : l.packed == 1 ? 0xFFFFF : ~0u;
+  for (int n = 0; n < W; n++) {
+    u32 k = first + n;
+    x[n] = (k % l.threads[0] | k / l.threads[0] % l.threads[1] << 10 | k / (l.threads[0] * l.threads[1]) << 20) & kept;
+  }
+  store_lanes(w, 0, x, w.exec);
+}
+
+static void published(Wave& w) {
+  for (int n = 0; n < 2; n++) w.published[n] = w.accesses[n];
+  for (auto& q : w.queues)
+    for (size_t k = q.head; k < q.list.size(); k++) {
+      u32& done = w.published[q.list[k].shared];
+      done = std::min(done, q.list[k].number - 1);
+    }
+}
+
+// Runs a wave to its next barrier or its end.
+static void go(Wave& w, Program& p) {
+  w.state = 0;
+  while (!w.state) {
+    if (w.pc < 0 || w.pc >= p.size || w.pc & 3) fault("code at %#llx is in no buffer", (unsigned long long)(w.launch->code + w.pc));
+    w.here = w.pc;
+    int n = p.index[w.pc >> 2];
+    if (n < 0) {
+      if (p.miss(w.pc)) throw 4;
+      n = p.index[w.pc >> 2];
+    }
+    const Op& o = p.ops[n];
+    w.pc += o.size;
+    w.clock++;
+    if (++w.steps > u64(w.launch->most_steps)) fault("a wave was not done after %lld instructions", (long long)w.launch->most_steps);
+    if (o.code == DUAL) {  // both read before either writes
+      FUNCTIONS[p.ops[n + 1].code](w, p.ops[n + 1]);
+      FUNCTIONS[p.ops[n + 2].code](w, p.ops[n + 2]);
+      store_lanes(w, o.dst - VECTOR, w.v[512], w.exec);
+    } else FUNCTIONS[o.code](w, o);
+  }
+  w.launch->counted += w.steps;
+  w.steps = 0;
+}
+
+extern "C" int run(Launch* l, Program* p) {
+  const u32 total = l->threads[0] * l->threads[1] * l->threads[2], count = (total + W - 1) / W;
+  static std::vector<std::unique_ptr<Wave>> pool;
+  while (pool.size() < count) pool.emplace_back(new Wave());
+  Group g;
+  Shadow marks;
+  shadow = &marks;
+  for (u64 n = 0; n + 8 <= l->argument_bytes; n += 8) marks.firsts.push_back(*(u64*)(l->arguments + n));
+  std::sort(marks.firsts.begin(), marks.firsts.end());
+  g.launch = l;
+  Wave* now = pool.empty() ? nullptr : pool[0].get();
+  const u64 groups = u64(l->groups[0]) * l->groups[1] * l->groups[2];
+  try {
+    for (u64 k = 0; k < groups; k++) {
+      u64 number = l->backwards ? groups - 1 - k : k;
+      int place[3] = {int(number % l->groups[0]), int(number / l->groups[0] % l->groups[1]), int(number / l->groups[0] / l->groups[1])};
+      g.serial = u32(number), g.phase = 0;
+      g.lds.assign(l->local_bytes, 0xFF);
+      g.marks.assign(l->local_bytes, Mark{0, 0, 0, 0});
+      g.waves.clear();
+      for (u32 n = 0; n < count; n++) {
+        g.waves.push_back(pool[n].get());
+        start(*(now = pool[n].get()), *l, g, n, total, place);
+      }
+      u32 ended = 0;
+      while (ended < count) {
+        u32 stopped = 0;
+        for (u32 n = 0; n < count; n++) {
+          now = g.waves[l->backwards ? count - 1 - n : n];
+          if (now->state == 2) continue;
+          now->state = 0;
+          go(*now, *p);
+          (now->state == 2 ? ended : stopped)++;
+        }
+        if (stopped && ended) {
+          for (Wave* w : g.waves)
+            if (w->state == 1) now = w;
+          fault("some waves of a workgroup wait at a barrier, and others are done");
+        }
+        for (Wave* w : g.waves) published(*w), w->signalled = 0;
+        g.phase++;
+      }
+    }
+  } catch (const Failure& failure) {
+    p->pc = now->here;
+    snprintf(p->text, sizeof p->text, "%s", failure.text.c_str());
+    return 1;
+  } catch (int code) {
+    p->pc = now->here;
+    return code;
+  }
+  return 0;
+}
