@@ -20,6 +20,7 @@ TARGETS = (
   Target(NARROW, frozenset()),  # nothing that it could lack
   C99.target,
   cpu_target("x86_64", features=["+fma", "+f16c", "+avx512f", "+avx512fp16"]).target,
+  Target(NARROW | {*dtypes.ints, dtypes.float64, dtypes.bfloat16}, frozenset(), bfloat16_of_integers=False),
 )
 # 64 bits by 64 bits: more than z3 can do; `test_codegen_decompose_wide.py` tries more values, on the machine
 HARD = frozenset({"split_product"})
