@@ -95,7 +95,7 @@ def _gathered(x: UOp, s: Sharding, axis: int, region: Numbers, me: int) -> UOp:
   overlaps = [_overlap(s, axis, region, i) for i in range(len(s.devices))]
   counts = tuple([_elements(o) for o in overlaps])
   arg = Collective("all_gather", s.ranks, (counts,), (counts,), me)
-  flat = _call(arg, [_part(x.src[0], overlaps[me])], [sum(counts)], s.homes[0])[0]
+  flat = carried_out(arg, [_part(x.src[0], overlaps[me])], [sum(counts)], s.homes[0])[0]
   return _side_by_side(flat, [o[axis][1] - o[axis][0] for o in overlaps], region, axis)
 
 
@@ -108,7 +108,7 @@ def _exchanged(x: UOp, s: Sharding, axis: int, regions: Sequence[Numbers], me: i
   row = joined(parts, 0) if len(parts) > 1 else parts[0] if parts else _part(x.src[0], [(0, 0)])
   total = sum(received)
   arg = Collective("all_to_all", s.ranks, (sent,), (received,), me)
-  flat = _call(arg, [row], [max(total, 1)], s.homes[0])[0]
+  flat = carried_out(arg, [row], [max(total, 1)], s.homes[0])[0]
   if not total:  # it takes part for the others
     return flat.shrink([(0, 0)]).reshape([b - a for a, b in regions[me]])
   return _side_by_side(flat, [o[axis][1] - o[axis][0] for o in of], regions[me], axis)
@@ -140,7 +140,7 @@ def summed(op: Ops, partial: UOp, s: Sharding) -> UOp:
   """The partial results of all ranks combined, on each of them."""
   size = _size(partial)
   arg = Collective("all_reduce", s.ranks, position=s.here[0], op=op)
-  return _call(arg, [partial.reshape((size,))], [size], s.homes[0])[0].reshape(partial.shape)
+  return carried_out(arg, [partial.reshape((size,))], [size], s.homes[0])[0].reshape(partial.shape)
 
 
 def scattered(x: UOp, s: Sharding) -> UOp | None:
@@ -158,7 +158,7 @@ def scattered(x: UOp, s: Sharding) -> UOp | None:
     inner = _size(first) // int(x.shape[s.axis])
     counts = tuple([(b - a) * inner for a, b in zip(s.bounds, s.bounds[1:])])
     arg = replace(body.arg, kind="reduce_scatter", sent=(counts,), received=((counts[me],) * len(counts),))
-    flat = _call(arg, [first.reshape((_size(first),))], [counts[me]], s.homes[0])[0]
+    flat = carried_out(arg, [first.reshape((_size(first),))], [counts[me]], s.homes[0])[0]
     back = tuple([order.index(i) for i in range(len(order))])
     return flat.reshape((s.bounds[me + 1] - s.bounds[me], *first.shape[1:])).permute(back)
   if x.op in _ELEMENT_BY_ELEMENT and x.shape:
@@ -266,7 +266,7 @@ class _Made:
     self._done |= dict(zip(bucket, results, strict=True))
 
   def _move(self, arg: Collective, inputs: Sequence[UOp], sizes: Sequence[int], device: str) -> list[UOp]:
-    results = _call(replace(arg, number=len(self.calls), graph=self.graph), inputs, sizes, device)
+    results = carried_out(replace(arg, number=len(self.calls), graph=self.graph), inputs, sizes, device)
     self.calls.append(results[0])
     return results
 
@@ -340,8 +340,9 @@ def _size(x: UOp) -> int:
   return size
 
 
-def _call(arg: Collective, inputs: Sequence[UOp], sizes: Sequence[int], device: str) -> list[UOp]:
-  """The results of a collective, each one row: of one array for each of the inputs."""
+def carried_out(arg: Collective, inputs: Sequence[UOp], sizes: Sequence[int], device: str) -> list[UOp]:
+  """The results of a collective, each a row of `sizes` elements: of one array for each of the inputs. Ranks that take
+  part in one without a graph on all of them give it a digest of their own, by `noted`."""
   written = [UOp.param(n, x.dtype.ptr(size)) for n, (x, size) in enumerate(zip(inputs, sizes, strict=True))]
   read = [UOp.param(n, x.dtype.ptr(_size(x))) for n, x in enumerate(inputs, len(inputs))]
   kernel = UOp.sink(UOp(Ops.COLLECTIVE, dtypes.void, (*written, *read), arg), arg=KernelInfo(arg.kind))
@@ -397,6 +398,11 @@ def digest_of(sink: UOp) -> str:
       text = f"({sources})" + ("" if arg is None else f" {arg}")
     places[u] = len(lines)
     lines.append(f"{u.op.name} {u.dtype.name} {text}".replace("@=", "@"))
+  return noted(lines)
+
+
+def noted(lines: Sequence[str]) -> str:
+  """A digest of lines, which `graph_lines` gives back."""
   digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
   with _lock:
     _graphs[digest] = tuple(lines)
