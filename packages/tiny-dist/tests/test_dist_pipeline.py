@@ -19,7 +19,7 @@ def found(count: int, *arguments: str) -> tuple[list[float], set[str]]:
 
 
 @pytest.mark.parametrize(("count", "stages", "microbatches", "jit", "orders"), [
-  # stage s of p sends p - 1 - s results ahead, then one for each gradient that comes, so it waits for as many in the end
+  # stage s of p sends p - 1 - s results ahead, then one for each gradient that comes; so as many come alone in the end
   (2, 2, 4, True, {"fxxxb", ""}),
   pytest.param(4, 4, 8, True, {"fffxxxxxbbb", "ffxxxxxxbb", "fxxxxxxxb", ""}, marks=pytest.mark.nightly),
   pytest.param(4, 4, 2, False, {"ffbb", "fxb", ""}, marks=pytest.mark.nightly),  # fewer than there are stages

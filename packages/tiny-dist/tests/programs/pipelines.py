@@ -41,9 +41,8 @@ class Stage:
 
 Tensor.manual_seed(3)
 blocks = [Block() for _ in range(4)]
-model = Pipeline(
-  [Stage(list(blocks[i * 4 // stages : (i + 1) * 4 // stages])) for i in range(stages)], mesh, "stage", microbatches
-)
+each = len(blocks) // stages
+model = Pipeline([Stage(list(blocks[i : i + each])) for i in range(0, 4, each)], mesh, "stage", microbatches)
 for p in nn.state.get_parameters(blocks):  # of all stages, though only those of its own are made
   p.shard_(rows)
 optimizer = nn.optim.Adam(nn.state.get_parameters(model.own), lr=0.01)
