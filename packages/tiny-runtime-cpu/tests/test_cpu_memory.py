@@ -9,8 +9,10 @@ import threading
 
 import pytest
 
-from tiny_runtime import OutOfMemory
+from tiny_runtime import Buffer, Device, OutOfMemory
+from tiny_runtime_cpu import CPUDevice
 from tiny_runtime_cpu.memory import ALIGNMENT, SMALL, Allocator, Block, FreeBlocks, size_class
+from tiny_uop import dtypes
 
 
 @pytest.mark.parametrize("nbytes", (1, 63, 64, 65, 100, 1000, 4096, SMALL, SMALL + 1, 100_000, 1 << 20, 12_345_678))
@@ -80,6 +82,17 @@ def test_the_oldest_free_memory_goes_back_to_the_system() -> None:
   assert [allocator.alloc(300_000).address for _ in range(3)] == addresses[:1:-1], "the last one freed comes first"
   allocator.trim()
   assert allocator.cached == 0
+
+
+def test_all_devices_give_free_memory_back() -> None:
+  device = Device["CPU"]
+  assert isinstance(device, CPUDevice)
+  buffer, kept = Buffer("CPU", 3_000_000, dtypes.uint8).allocate(), Buffer("CPU", 4, dtypes.uint8)
+  kept.write(b"kept")
+  del buffer
+  assert device.allocator.cached >= 3_000_000
+  Device.trim()
+  assert device.allocator.cached == 0 and kept.read() == b"kept"
 
 
 def test_free_memory_makes_room_for_other_sizes_within_the_limit() -> None:

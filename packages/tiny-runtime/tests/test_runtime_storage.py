@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tiny_runtime import Buffer, Unavailable, buffer_of, host_buffer, run
+from tiny_runtime import Buffer, Device, Unavailable, buffer_of, host_buffer, run
 from tiny_uop import Ops, UOp, dtypes
 
 
@@ -25,6 +25,27 @@ def test_read_a_file(tmp_path: Path) -> None:
   out = bytearray(8)
   buffer.read_into(out)
   assert out == b"abcdefgh" and path.read_bytes() == b"abcdefghtail"
+
+
+def test_pages_that_were_read_go_back_to_the_system(tmp_path: Path) -> None:
+  path, mappings = tmp_path / "data", Path("/proc/self/smaps")
+  path.write_bytes(bytes(range(256)) * 4096)
+  buffer = Buffer(f"DISK:{path}", 1 << 20, dtypes.uint8)
+  view = buffer.look()
+
+  def resident() -> int:
+    lines = iter(mappings.read_text().splitlines())
+    while not next(lines).endswith(str(path)):
+      pass
+    return next(int(line.split()[1]) for line in lines if line.startswith("Rss:"))
+
+  for _ in range(2):
+    assert bytes(view) == path.read_bytes()
+    if mappings.exists():
+      assert resident() == 1024
+    Device.trim()
+    if mappings.exists():
+      assert resident() == 0
 
 
 def test_missing_and_short_files(tmp_path: Path) -> None:

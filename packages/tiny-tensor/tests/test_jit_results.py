@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -71,6 +72,33 @@ def test_a_constant_that_changes_is_found() -> None:
   with pytest.raises(RuntimeError, match="all ran something else"):
     for _ in range(5):
       f(T(1))
+
+
+def test_runs_before_the_capture_keep_no_memory() -> None:
+  """Neither temporaries of schedules, nor tensors that the function has done with."""
+  size = 4096
+  held: list[int] = []
+  used = attrgetter("mem_used")  # what the function reads by name must not change
+
+  @TinyJit
+  def layers(x: Tensor) -> tuple[Tensor, Tensor]:
+    for n in range(8):
+      x = ((x + n).contiguous().cumsum() - x).realize()
+      if n == 3:
+        kept = (x * 2).realize()
+      held.append(used(GlobalCounters))
+    return x, kept
+
+  with Context(JIT=0):
+    expected = [t.tolist() for t in layers(Tensor.ones(size))]
+    plain = max(held) - held[0]
+  del held[:]
+  for call in range(4):
+    found = layers(Tensor.ones(size).contiguous().realize())
+    assert [t.tolist() for t in found] == expected, call
+    if held:
+      assert max(held) - held[0] <= plain + size * 4
+    del held[:]
 
 
 def test_pruned_replays_run_what_inputs_reach() -> None:

@@ -10,7 +10,7 @@ from tiny_llm.checkpoint import Checkpoint
 from tiny_llm.rope import rotations
 from tiny_llm.sampling import Array
 from tiny_llm.weights import Experts, Layer, Norm, Weights
-from tiny_tensor import Tensor, TinyJit, UOp, Variable, dtypes
+from tiny_tensor import Device, Tensor, TinyJit, UOp, Variable, dtypes
 from tiny_uop import DType
 from tiny_uop.records import dataclass
 
@@ -127,7 +127,8 @@ class Model:
       count = min(size, left)
       tokens = Tensor([*chunk.tokens[at : at + count], *[0] * (size - count)], dtype=dtypes.int32)
       last = Variable("last", 0, size - 1).bind(count - 1)
-      out = self._read[size, wanted](tokens.realize(), last, slot.bind(chunk.slot), start.bind(chunk.start + at))
+      places = slot.bind(chunk.slot), start.bind(chunk.start + at)
+      out = self._run(self._read[size, wanted], tokens.realize(), last, *places)
       parts.append(out.data()[: 1 if wanted == "last" else count].cast("B"))
       at += count
     if wanted == "last":
@@ -150,9 +151,17 @@ class Model:
       for variables, chunk in zip(self._places, chunks)
       for variable, value in zip(variables, (chunk.slot, chunk.start))
     ]
-    rows = self._read_together[len(chunks)](tokens, Variable("last", 0, 0).bind(0), *places).data().cast("B")
+    rows = self._run(self._read_together[len(chunks)], tokens, Variable("last", 0, 0).bind(0), *places).data().cast("B")
     size, shape = self.config.vocabulary * 4, ([1, self.config.vocabulary] if every else [self.config.vocabulary])
     return {c.slot: rows[n * size : (n + 1) * size].cast("f", shape) for n, c in enumerate(chunks)}
+
+  def _run(self, read: TinyJit[..., Tensor], *arguments: Tensor | UOp) -> Tensor:
+    """Calls a function. Runs before it is captured need more memory than replays."""
+    new = read.captured is None
+    out = read(*arguments)
+    if new:
+      Device.trim()
+    return out
 
   def _graph(self, wanted: str) -> Callable[..., Tensor]:
     def read_tokens(tokens: Tensor, last: UOp, *places: UOp) -> Tensor:

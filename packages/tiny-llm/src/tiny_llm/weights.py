@@ -13,7 +13,7 @@ from tiny_llm.checkpoint import Checkpoint
 from tiny_llm.packing import LANES, Packed, pack, packs
 from tiny_llm.products import FEW, Rounded, exact_product, product, repeated, rounded
 from tiny_llm.sampling import Array
-from tiny_tensor import Tensor, dtypes
+from tiny_tensor import Device, Tensor, dtypes
 from tiny_tensor.nn.state import GGMLBlocks
 from tiny_uop.records import dataclass
 
@@ -204,6 +204,7 @@ class Weights:
     self._known: set[str] = set()
     dim, architecture = config.dim, config.architecture
     self.token_table = self._linear(self._tensor("token_embd", (config.vocabulary, dim)))
+    Device.trim()  # packing needs several times as much memory, and the file's pages need not stay beside the result
     self.positions, self.rope_factors, self.added = self._positions(), None, None
     if config.rope is not None:
       self.rope_factors = self._factors()
@@ -211,10 +212,14 @@ class Weights:
       kinds = checkpoint.tensors["token_types.weight"].shape[0]
       self.added = self._numbers("token_types", (kinds, dim))[:1].contiguous().realize()  # all is of the first kind
     self.embedding_norm = self._norm("token_embd_norm") if architecture.after == "sum" else None
-    self.layers = [self._layer(f"blk.{n}.") for n in range(config.layers)]
+    self.layers = []
+    for n in range(config.layers):
+      self.layers.append(self._layer(f"blk.{n}."))
+      Device.trim()
     self.output_norm = None if architecture.after == "sum" else self._norm("output_norm")
     untied = "output.weight" in checkpoint.tensors
     self.output = self._linear(self._tensor("output", (config.vocabulary, dim))) if untied else self.token_table
+    Device.trim()
     known = self._known
     if unknown := [name for name in checkpoint.tensors if name not in known and name not in UNUSED]:
       raise ValueError(f"{checkpoint.path}: {config.name!r} has no use for the tensor {unknown[0]!r:.80}")

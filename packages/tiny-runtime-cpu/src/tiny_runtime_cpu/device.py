@@ -47,6 +47,7 @@ class CPUDevice:
       host_mapped=True,
       host_import=True,
       survives_fork=True,
+      trims=True,
       reentrant=True,
       graphs=graphs,
       peers=True,
@@ -181,6 +182,10 @@ class CPUDevice:
   def graph_times(self, graph: Graph) -> Times:
     """The capability `GraphTimes`."""
     return graph.times()
+
+  def trim(self) -> None:
+    """The capability `Trims`: return free memory to the system."""
+    self.allocator.trim()
 
   def sync(self) -> None:
     """Nothing is ever pending."""

@@ -93,6 +93,8 @@ class Capabilities:
   """With `graphs` and `peers`: a graph may have calls of several devices; see `Graphs`. (Since 1.4.)"""
   graph_times: bool = False
   """With `graphs`: implements `GraphTimes`, for profiles. (Since 1.6.)"""
+  trims: bool = False
+  """Implements `Trims`: memory that is kept only to save time goes back to the system on demand. (Since 1.7.)"""
   graph_changes: bool = False
   """With `graphs`: implements `GraphChanges`: many calls of a graph change at once. (Since 1.7.)"""
 
@@ -175,6 +177,14 @@ class Device(Protocol):
 
   def close(self) -> None:
     """Give everything back. Nothing is called after it; calling it twice is allowed."""
+
+
+@runtime_checkable
+class Trims(Protocol):
+  """Optional, claimed by `Capabilities.trims`: memory that was freed, and is kept for the next allocation."""
+
+  def trim(self) -> None:
+    """Give back to the system what no allocation has, or can be read again. Launches may still be running."""
 
 
 @runtime_checkable

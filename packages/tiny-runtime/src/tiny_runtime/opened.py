@@ -160,6 +160,10 @@ class OpenDevice:
       self._allocations[id(memory)] = end_of_alloc(start, f"adopt on {self.name}", self.name, data.nbytes, told)
     return memory
 
+  def trim(self) -> None:
+    """Give back memory that is kept only to save time. Only where `capabilities.trims`."""
+    self._call(f"trimming {self.name}", self.device.trim)  # type: ignore[attr-defined]  # claimed
+
   def load(self, binary: Binary) -> Program:
     """Make a binary launchable."""
     return self._call(f"loading kernel {binary.entry} on {self.name}", self.device.load, binary)

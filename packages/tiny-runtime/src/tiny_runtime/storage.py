@@ -102,7 +102,7 @@ class DiskDevice(Storage):
   """One file. Reading maps it; the first write to a buffer creates the file or changes its size to that of the
   buffer."""
 
-  capabilities = replace(STORAGE, persistent=True)
+  capabilities = replace(STORAGE, persistent=True, trims=hasattr(mmap, "MADV_DONTNEED"))
   by_path = True
 
   def __init__(self, name: str) -> None:
@@ -133,6 +133,13 @@ class DiskDevice(Storage):
   def view(self, memory: DiskMemory) -> memoryview:
     """See HostMapped. Raises Unavailable if the file is missing or too short."""
     return memoryview(self._open(memory, write=False))
+
+  def trim(self) -> None:
+    """Let the system have the pages that were read: the next access reads them again."""
+    with self._lock:
+      for memory in list(self._mapped.values()):
+        if memory.map is not None and not memory.writable:
+          memory.map.madvise(mmap.MADV_DONTNEED)
 
   def sync(self) -> None:
     """Push written pages to the file system."""

@@ -17,8 +17,12 @@ class JitError(RuntimeError):
 class Recording:
   """What happened in the frontend during one run of a function under TinyJit."""
 
-  def __init__(self, refuse_reads: bool) -> None:
+  def __init__(self, refuse_reads: bool, keep: bool) -> None:
     self.refuse_reads = refuse_reads
+    self.keep = keep
+    """Whether what was computed in the run is read later though no tensor has it any more."""
+    self.made: dict[UOp, None] = {}
+    """The BUFFERs that came to life in the run and still have memory."""
     self.refused: JitError | None = None
     """The first read that was refused: the function may have caught the error."""
     self.draws: list[tuple[UOp, Callable[[], bytes]]] = []
@@ -59,9 +63,9 @@ def current() -> Recording | None:
 
 
 @contextmanager
-def recording(refuse_reads: bool = True) -> Iterator[Recording]:
+def recording(refuse_reads: bool = True, keep: bool = True) -> Iterator[Recording]:
   """For the block, `current()` is a new recording."""
-  outer, made = current(), Recording(refuse_reads)
+  outer, made = current(), Recording(refuse_reads, keep)
   Busy.change(1)
   _active.recording = made
   try:

@@ -17,7 +17,7 @@ from tiny_tensor.autograd import tracing
 from tiny_tensor.base import ALIASES, TensorBase, only_stored
 from tiny_tensor.capturing import record_run
 from tiny_tensor.host_constants import can_fill, constant_of, fill
-from tiny_tensor.live import nodes_above, tensors_at
+from tiny_tensor.live import nodes_above, tensors_above, tensors_at
 from tiny_tensor.shapes import Shape, upper
 from tiny_uop import Devices, DType, GroupOp, Ops, UOp, dtypes, prod, value_nodes
 from tiny_uop.locks import undivided
@@ -365,9 +365,28 @@ def realize_tensors(tensors: Sequence[TensorBase], do_update_stats: bool = True)
     separate(tensors)
     linear, plan = plan_tensors(tensors, by_host=True)
     plan.fill()
+    recorded = capturing.current()
+    made: list[UOp] = []
     if linear.src:
-      from tiny_runtime import run
+      from tiny_runtime import buffer_of, run
 
       record_run(linear)
+      if recorded is not None and not recorded.keep:
+        used = dict.fromkeys(u.src[0] if u.op is Ops.BUFFER_VIEW else u for call in linear.src for u in call.src[1:])
+        made = [u for u in used if u.op is Ops.BUFFER and not buffer_of(u).is_written()]
       run(linear, do_update_stats=do_update_stats)
     apply(plan)
+    if recorded is not None and not recorded.keep:
+      release_unseen(recorded.made, made)
+
+
+def release_unseen(known: dict[UOp, None], made: Iterable[UOp]) -> None:
+  """Gives back the memory of BUFFERs that no live tensor has: temporaries of schedules, and what functions computed on
+  the way. Who records the schedules keeps them all, and without this all of them would have memory at once. `known`
+  are those that have memory still, `made` are new."""
+  from tiny_runtime import buffer_of
+
+  known.update(dict.fromkeys(made))
+  for buffer in [buffer for buffer in known if not tensors_above([buffer])]:
+    buffer_of(buffer).release()
+    del known[buffer]

@@ -27,6 +27,7 @@ from tiny_runtime.contract import (
   HostImport,
   HostMapped,
   Peers,
+  Trims,
 )
 from tiny_runtime.plugins import plugin
 
@@ -78,7 +79,7 @@ def wrap_device(device: Device) -> Device:
   record = device.info.capabilities
   claims = {
     HostMapped: record.host_mapped, HostImport: record.host_import, Peers: record.peers, Graphs: record.graphs,
-    GraphTimes: record.graph_times, GraphChanges: record.graph_changes,
+    GraphTimes: record.graph_times, GraphChanges: record.graph_changes, Trims: record.trims,
   }  # fmt: skip
   wrapped: Device = _device_class(*(protocol for protocol, claimed in claims.items() if claimed))(device)
   return wrapped

@@ -28,6 +28,7 @@ METHODS = {
   "host_mapped": ("view",),
   "host_import": ("adopt",),
   "graphs": ("make_graph", "run_graph"),
+  "trims": ("trim",),
   "peers": ("reaches", "copy_from"),
   "peer_graphs": ("make_graph", "run_graph", "reaches", "copy_from"),
   "graph_times": ("make_graph", "run_graph", "graph_times"),
@@ -40,7 +41,15 @@ SUITES = {
   "test_level2_expressions": ["fused_multiply_add"],
   "test_level3_workgroups": ["local_memory", "max_local_size"],
   "test_level3_accumulate": ["atomics"],
-  "test_level5_capabilities": ["kernels", "host_mapped", "host_import", "persistent", "survives_fork", "reentrant"],
+  "test_level5_capabilities": [
+    "kernels",
+    "host_mapped",
+    "host_import",
+    "persistent",
+    "survives_fork",
+    "reentrant",
+    "trims",
+  ],
   "test_level5_graphs": ["graphs", "peer_graphs", "graph_times", "graph_changes"],
   "test_level5_peers": ["peers"],
 }
@@ -128,6 +137,23 @@ def test_host_mapped_shows_what_launches_wrote_after_sync(target: Target) -> Non
     look_at = "sync waits for all launches, also where memory of the device is memory of the host"
     demand_equal(got, expected, "what a view shows after launches and sync", look_at=look_at)
     del view
+
+
+def test_trims(target: Target) -> None:
+  """What is in use stays, also by launches that still run, and new memory is as good as the old."""
+  target.needs("trims")
+  look_at = "trim gives back what no allocation has, once no launch uses it"
+  device: Any = target.device
+  with pending(target) as held:
+    for _ in range(3):
+      device.free(target.filled([7] * SIZE))
+    device.trim()
+    device.trim()
+    target.demand_numbers(held[0], list(range(64, SIZE + 64)), "what launches wrote that trim found running", look_at)
+    with target.memories([41] * COUNT, [0] * COUNT) as (source, result):
+      add(target, 1)(result, source)
+      device.trim()
+      target.demand_numbers(result, [42] * COUNT, "memory that was allocated after trim", look_at)
 
 
 def test_memory_is_aligned(target: Target) -> None:

@@ -23,21 +23,23 @@ R = TypeVar("R")
 
 class Run(Generic[R]):
   """Calls the function. `guards` look at the run at its end, `after` when the caller has the result; what they find is
-  raised as JitError, and the run's effects have happened then. With guards, reading a value inside is refused.
+  raised as JitError, and the run's effects have happened then. With guards, reading a value inside is refused. What no
+  tensor has any more gives its memory back as it goes, unless that is to `keep`.
 
   Whatever the program assigned before and did not realise is carried out first: it is no part of the function.
   """
 
   def __init__(
-    self, fxn: Callable[..., R], inputs: Inputs, guards: "Sequence[RunGuard]" = (), after: "Sequence[RunGuard]" = ()
-  ) -> None:
+    self, fxn: Callable[..., R], inputs: Inputs, guards: "Sequence[RunGuard]" = (), after: "Sequence[RunGuard]" = (),
+    keep: bool = False,
+  ) -> None:  # fmt: skip
     graphs.carry_out_writes()
     self.inputs = inputs
     self.before = graphs.Alive()
     self.held = graphs.holders()
     self.gradients_before = [(t, t.grad) for t in _tensors(inputs)]
     had = {id(t) for t in graphs.all_tensors() if t.grad is not None}
-    with capturing.recording(refuse_reads=bool(guards)) as recorded, capture() as self.schedules, marks.on():
+    with capturing.recording(bool(guards), keep) as recorded, capture() as self.schedules, marks.on():
       self.result = fxn(*inputs.args, **inputs.kwargs)
       self._finish()
     self.refused, self.draws, self.differentiated = recorded.refused, recorded.draws, recorded.differentiated

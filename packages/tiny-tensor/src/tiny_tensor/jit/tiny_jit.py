@@ -131,7 +131,8 @@ class TinyJit(Generic[P, R]):
     if seen is not None:
       # other tensors must not be computed inside the run, nor read later what it overwrites
       compute_readers([*seen.updated, *inputs.buffers])
-    run: Run[R] = Run(self.fxn, inputs) if seen is None else Run(self.fxn, inputs, CAPTURE, RETURN)
+    guards, after = ((), ()) if seen is None else (CAPTURE, RETURN)
+    run: Run[R] = Run(self.fxn, inputs, guards, after, self.prune)
     self._runs, self._seen = self._runs + 1, _Seen(run)
     if seen is None or (what := seen.difference(run)) is not None:
       if self._runs >= MOST_RUNS:
