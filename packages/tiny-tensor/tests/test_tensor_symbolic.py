@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -264,3 +265,11 @@ def test_numbers_taken_of_variables_are_refused_in_a_capture(use: Callable[..., 
   f(bound(2))
   with pytest.raises(JitError, match=r"the variable 'n' is bound to|symbolic size"):
     f(bound(2))
+
+
+def test_errors_name_bound_variables_and_their_values() -> None:
+  x = Tensor.zeros(10, 3)[: Variable("n", 1, 10).bind(4)]
+  with pytest.raises(ValueError, match=re.escape("shapes (n=4, 3), (7, 3) do not broadcast: sizes (n=4, 7) differ")):
+    x + Tensor.zeros(7, 3)
+  with pytest.raises(ValueError, match=re.escape("cannot reshape (n=4, 3) to (5, 5): n*3=12 and 25 elements")):
+    x.reshape(5, 5)

@@ -229,3 +229,14 @@ def test_a_forked_process_has_a_name_of_its_own() -> None:
   ours = UOp.new_buffer("CPU", 4, dtypes.float32)
   with open(code, "rb") as sent:
     assert pickle.load(sent) is not ours
+
+
+def test_repr_of_a_bound_size_is_a_formula_and_its_value() -> None:
+  n, m = UOp.variable("n", 1, 9).bind(4), UOp.variable("m", 0, 9).bind(2)
+  assert [repr(size) for size in (n, n * 3, n // 3 + m)] == ["n=4", "n*3=12", "n//3 + m=3"]
+  # without a value, longer than is read, and no sizes: the node
+  free, long = UOp.variable("k", 1, 9), sum((n * (m + i) for i in range(64)), n)
+  loop = UOp.range(n, 0)
+  assert [repr(u).split(" ")[0] for u in (free, n + free, long, loop, loop + n)] == [
+    "<VARIABLE", "<ADD", "<ADD", "<RANGE", "<ADD",
+  ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -544,9 +545,23 @@ class UOp(Operators["UOp | float"], Node):
     return render_formula(self)
 
   def __repr__(self) -> str:
+    if self.dtype is dtypes.index and (value := self._bound_value()) is not None:
+      return f"{self.render()}={value}"  # a size, as errors show it
     sources = ", ".join(s.op.name for s in self.src)
     arg = "" if self.arg is None else f" arg={self.arg!r}"
     return f"<{self.op.name} {self.dtype}({sources}){arg}>"
+
+  def _bound_value(self) -> object:
+    """The value of an expression of variables that all are bound; None for others, and for those too long to read."""
+    from tiny_uop.evaluate import evaluate
+
+    nodes = list(islice(self.walk(), _READ + 1))
+    if len(nodes) > _READ or not any(u.op is Ops.BIND for u in nodes) or any(u.op not in _OF_SIZES for u in nodes):
+      return None
+    try:
+      return evaluate(self)
+    except Exception:  # a variable without a value; and a malformed node, which is to be shown, may fail in any way
+      return None
 
   def __bool__(self) -> bool:
     if self.op is Ops.CONST:
@@ -575,6 +590,10 @@ class UOp(Operators["UOp | float"], Node):
     # as a flat list: pickling a deep graph node by node would exhaust the stack
     nodes = [(u.op, u.dtype, tuple([place[s] for s in u.src]), u.arg, u.tag) for u in place]
     return (_unpickled, (nodes, process_name()))
+
+
+_READ = 64  # nodes of a size that is shown as a formula
+_OF_SIZES = frozenset({Ops.BIND, Ops.VARIABLE, Ops.CONST, *GroupOp.Elementwise})
 
 
 def _as_uop(value: UOp | float, dtype: DType) -> UOp:
