@@ -75,7 +75,9 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("func", "__init__"),
   ),
   "tiny-llm": (
-    ("checkpoint", "sampling", "tokenizer_patterns", "template_worker"),
+    ("sampling", "tokenizer_json", "tokenizer_patterns", "template_worker"),
+    ("folder",),
+    ("checkpoint",),
     ("architectures", "tokenizer", "template", "packing"),
     ("products", "rope"),
     ("weights",),

@@ -61,9 +61,18 @@ class Small:
       shapes |= {f"blk.{n}.{part}.bias": parts[part][:1] for part in self.biases}
     return shapes
 
+  def arrays(self) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+    """The tensors, random."""
+    rng, made = np.random.default_rng(7), {}
+    for tensor, shape in self.shapes().items():
+      array = rng.normal(size=shape) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.1)
+      array = array if len(shape) > 1 or tensor.endswith("bias") else array + (2 if tensor.startswith("rope") else 1)
+      made[tensor] = array.astype(np.float32)
+    return made
+
   def write(self, path: Path, kind: str = "F32", held: str = "F32") -> Path:
     """Writes the file: matrices rounded to what a format of ggml's holds, and `held` in one."""
-    writer, rng = gguf.GGUFWriter(path, self.architecture), np.random.default_rng(7)
+    writer = gguf.GGUFWriter(path, self.architecture)
     writer.add_block_count(self.layers)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(DIM)
@@ -84,10 +93,8 @@ class Small:
     for key, value in self.metadata.items():
       sort = gguf.GGUFValueType.UINT32 if type(value) is int else gguf.GGUFValueType.get_type(value)
       writer.add_key_value(f"{self.architecture}.{key}", value, sort)
-    for tensor, shape in self.shapes().items():
-      array = rng.normal(size=shape) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.1)
-      array = array if len(shape) > 1 or tensor.endswith("bias") else array + (2 if tensor.startswith("rope") else 1)
-      array, how = array.astype(np.float32), gguf.GGMLQuantizationType[held]
+    how = gguf.GGMLQuantizationType[held]
+    for tensor, array in self.arrays().items():
       if array.ndim > 1 and kind != "F32":
         rounding = gguf.GGMLQuantizationType[kind]
         array = gguf.quants.dequantize(gguf.quants.quantize(array, rounding), rounding)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tiny_llm.checkpoint import Checkpoint
 from tiny_uop.records import dataclass
 
@@ -14,9 +16,9 @@ class Architecture:
 
   `rope`: which numbers of a head are rotated together: "pairs" (2i, 2i+1), "halves" (i, i + half), or "none": each
   position has a learned vector, which is added to the embedding. `norm`: "rms", or "layer" (with a mean and biases).
-  `activation`: "silu" or "gelu" (with tanh), of a gate unless not `gated`. `after`: what is normalised after each part
-  of a layer: nothing (""), what it gives ("branch"), or its sum with what went in ("sum", then nothing is before it).
-  `causal`: tokens see those before them; all of the text if not.
+  `activation`: "silu", "gelu" (with tanh) or "erf" (gelu without it), of a gate unless not `gated`. `after`: what is
+  normalised after each part of a layer: nothing (""), what it gives ("branch"), or its sum with what went in ("sum",
+  then nothing is before it). `causal`: tokens see those before them; all of the text if not.
 
   `window_every`: every n-th layer sees all tokens, the others a window of as many as the file says, or `window`; 1: all
   layers see the window. `local_base`: the base of rotations of layers with a window; 0: the same.
@@ -25,6 +27,8 @@ class Architecture:
   `whole_norms`: norms of queries and keys are over all heads at once. `scaled_embedding`: embeddings are multiplied by
   the root of their size. `wide`: the number of layers of the one model whose scores are divided by the root of
   dim / heads, not of the size of a head.
+
+  `norms_from_one`: norms multiply by 1 + weight. `transposed`: matrices of layers are `(columns, rows)`.
 
   Which tensors are joined, and which biases and norms of heads there are, the tensors of a file say.
   """
@@ -42,6 +46,8 @@ class Architecture:
   whole_norms: bool = False
   scaled_embedding: bool = False
   wide: int = 0
+  norms_from_one: bool = False
+  transposed: bool = False
 
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -127,6 +133,7 @@ def config_of(checkpoint: Checkpoint) -> Config:
   path, name = checkpoint.path, checkpoint.text("general.architecture")
   if (architecture := ARCHITECTURES.get(name)) is None:
     raise ValueError(f"{path}: the architecture {name!r:.60} is not known here; known are {', '.join(ARCHITECTURES)}")
+  architecture = replace(architecture, **checkpoint.changes)
 
   def size(key: str, default: int | None = None, most: int = 1 << 24) -> int:
     if (found := checkpoint.integer(f"{name}.{key}", default, most)) == 0:

@@ -1,10 +1,12 @@
-"""Model files: metadata under GGUF's names, and tensors as they lie in the file, mapped and not read."""
+"""Model files: metadata under GGUF's names, and tensors as they lie in the files, mapped and not read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from tiny_llm.folder import is_folder, read_folder
 from tiny_tensor.nn.state import GGMLBlocks, gguf_blocks
 from tiny_uop.records import dataclass
 
@@ -15,11 +17,18 @@ __all__ = ["Checkpoint", "open_checkpoint"]
 class Checkpoint:
   """A model file. `metadata` has GGUF's keys (`general.architecture`, `llama.block_count`, `tokenizer.ggml.tokens`);
   `tensors` has `GGMLBlocks` by GGUF's names (`blk.0.attn_q.weight`): bytes of the mapped file, shape and format.
+  `changes` are fields of the `Architecture` that are otherwise than in GGUF files.
   """
 
   path: Path
   metadata: Mapping[str, object]
   tensors: Mapping[str, GGMLBlocks]
+  changes: Mapping[str, Any]
+
+  @property
+  def name(self) -> str:
+    """What the model is called: its file without `.gguf`, or its folder."""
+    return self.path.stem if self.path.suffix == ".gguf" else self.path.resolve().name
 
   def nbytes(self) -> int:
     """The bytes of all tensors."""
@@ -49,16 +58,23 @@ class Checkpoint:
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-  """A GGUF file of version 2 or 3. Nothing but its header is read.
+  """A GGUF file of version 2 or 3, or a folder with `config.json`, safetensors and `tokenizer.json`. Of tensors
+  nothing but headers is read.
 
   Raises FileNotFoundError; ValueError, with the name of the file and the offset, for one that is truncated, contradicts
   itself (counts, sizes, tensors that overlap, nesting), is a part of a model that is split over several files, or holds
   formats that are not read.
   """
+  if is_folder(Path(path)):
+    try:
+      metadata, tensors, changes = read_folder(Path(path))
+    except RecursionError:
+      raise ValueError(f"{path}: a file of JSON is nested too deeply") from None
+    return Checkpoint(Path(path) if Path(path).is_dir() else Path(path).parent, metadata, tensors, changes)
   metadata, tensors = gguf_blocks(path)
   if metadata.get("split.count", 1) not in (0, 1):
     raise ValueError(
       f"{path} is a part of a model split over {metadata['split.count']!r:.20} files: "
       "merge them (llama-gguf-split --merge)"
     )
-  return Checkpoint(Path(path), metadata, tensors)
+  return Checkpoint(Path(path), metadata, tensors, {})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tiny_llm.checkpoint import Checkpoint, open_checkpoint
+from tiny_llm.folder import is_folder
 from tiny_llm.generate import Engine, Request
 from tiny_llm.model import Chunk, load_model
 from tiny_llm.sampling import SamplingOptions, recommended
@@ -30,8 +31,8 @@ def models_folder() -> Path:
 
 
 def find_model(name: str, folder: Path | None = None, url: str | None = None) -> Path:
-  """The file of a model: a path; or a name such as `llama3.2:1b`, which is the beginning of the name of a file in
-  `folder`, letters and digits counting (`Llama-3.2-1B-Instruct-Q4_K_M.gguf`). With `url`, the file is fetched from
+  """The file or folder of a model: a path; or a name such as `llama3.2:1b`, which is the beginning of the name of one
+  in `folder`, letters and digits counting (`Llama-3.2-1B-Instruct-Q4_K_M.gguf`). With `url`, the file is fetched from
   there first, unless the folder has it. Nothing else asks the network.
 
   Raises FileNotFoundError, which says what there is, for a name that fits none, and ValueError for one that fits
@@ -43,13 +44,14 @@ def find_model(name: str, folder: Path | None = None, url: str | None = None) ->
     target = folder / (last if last.endswith(".gguf") else f"{_letters(name) or 'model'}.gguf")
     return target if target.is_file() else fetch(url, target)
   path = Path(name).expanduser()
-  if path.is_file():
+  if name and (path.is_file() or is_folder(path)):
     return path
-  files = sorted(folder.glob("**/*.gguf")) if folder.is_dir() else []
-  if exact := [file for file in files if name in (file.name, file.stem)]:
+  folders = {file.parent for file in folder.glob("**/*.safetensors") if is_folder(file.parent)}
+  files = sorted([*folder.glob("**/*.gguf"), *folders])
+  if exact := [file for file in files if name in (file.name, called(file))]:
     return exact[0]
   wanted = _letters(name.removesuffix(":latest"))
-  found = [file for file in files if wanted and _letters(file.stem).startswith(wanted)]
+  found = [file for file in files if wanted and _letters(called(file)).startswith(wanted)]
   if len(found) == 1:
     return found[0]
   there = ", ".join(file.name for file in found or files) or "nothing"
@@ -59,6 +61,11 @@ def find_model(name: str, folder: Path | None = None, url: str | None = None) ->
     f"no model {name}: it is no file, and {folder} has {there}. Put a GGUF file there (TINY_LLM_MODELS is the folder), "
     "or say where to fetch it with --url"
   )
+
+
+def called(file: Path) -> str:
+  """The name of a file without `.gguf`, or of a folder."""
+  return file.stem if file.suffix == ".gguf" else file.name
 
 
 def _letters(name: str) -> str:
@@ -87,8 +94,8 @@ class Session:
 
   @property
   def name(self) -> str:
-    """What the model is called: its file, without `.gguf`."""
-    return self.checkpoint.path.stem
+    """What the model is called: its file without `.gguf`, or its folder."""
+    return self.checkpoint.name
 
   def warm(self, quiet: bool = False) -> None:
     """Compiles what reading a prompt and a token need, so that the first answer need not."""

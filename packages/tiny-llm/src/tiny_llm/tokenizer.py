@@ -1,4 +1,4 @@
-"""Text to tokens and back, as the metadata of a GGUF file say: byte-level BPE, SentencePiece's BPE, WordPiece.
+"""Text to tokens and back, as the metadata of a file say: byte-level BPE, SentencePiece's BPE, WordPiece.
 
 The merging itself is the `tokenizers` library's. Here is what a GGUF file says beyond it: which expressions cut the
 text, which tokens are control tokens that no user's text may become, what stands in front of the text, and how bytes
@@ -18,10 +18,8 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Split
 from tokenizers.pre_tokenizers import Sequence as Steps
 
+from tiny_llm.tokenizer_json import BYTE, CONTROL, HUGGINGFACE, NORMAL, SPACE, UNKNOWN, USER_DEFINED, without_added
 from tiny_llm.tokenizer_patterns import PRE_TOKENIZERS
-
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6  # values of tokenizer.ggml.token_type; 5 is unused
-SPACE = "▁"  # what SentencePiece writes for a space
 
 # Tokens that end an answer, by their text, as files often name only one of theirs.
 ENDS_OF_ANSWERS = frozenset(
@@ -60,7 +58,12 @@ class Tokenizer:
     self.add_bos, self.add_eos = defaults.add_bos, False
     self.add_sep = kind == "bert"
     self._prefix = " " if kind == "llama" and keys.get("add_space_prefix", True) else ""
-    self._backend: Backend = defaults.build(self, keys, unknown)
+    self._inner: Backend | None = None  # for what stands within a text, if that is another
+    self._own_spaces = isinstance(text := metadata.get(HUGGINGFACE), str) and "pre" not in keys and "scores" not in keys
+    if self._own_spaces and isinstance(text, str):
+      self._backend = self._given(text)
+    else:
+      self._backend = defaults.build(self, keys, unknown)
     if isinstance(add := keys.get("add_bos_token"), bool):
       self.add_bos = add
     if isinstance(add := keys.get("add_eos_token"), bool):
@@ -71,15 +74,18 @@ class Tokenizer:
       text: i for i, text in enumerate(self._tokens) if self._types[i] in (CONTROL, USER_DEFINED, UNKNOWN) and text
     }
     self._special = sorted(special.items(), key=lambda item: -len(item[0].encode()))
+    first = self._merged("a") if self._own_spaces else []
+    written = bool(first) and self._pieces[first[0]].startswith(b" ")  # a space is put in front of a text
+    self._strips = written or bool(self._prefix) or kind == "bert"
     ends = {self.eos, self._id(keys, ("eot_token_id",), None), self._id(keys, ("eom_token_id",), None)}
     named = {i for text, i in special.items() if text in ENDS_OF_ANSWERS}
     self.ends: frozenset[int] = frozenset({i for i in ends if i is not None} | named)
 
   @classmethod
   def from_metadata(cls, metadata: Mapping[str, object]) -> Tokenizer:
-    """The tokenizer that the keys `tokenizer.ggml.*` of a GGUF file describe. Raises TokenizerError where they
-    describe none, among it where the pre-tokenizer is not known: other words than the model's give other tokens, and
-    so nonsense."""
+    """The tokenizer that the keys `tokenizer.ggml.*` of a GGUF file describe, or a `tokenizer.json`. Raises
+    TokenizerError where they describe none, among it where the pre-tokenizer is not known: other words than the model's
+    give other tokens, and so nonsense."""
     try:
       return cls(metadata)
     except TokenizerError:
@@ -96,11 +102,11 @@ class Tokenizer:
     and never for a user's text."""
     ids = [self.bos] if add_special and self.add_bos and self.bos is not None else []
     begins = True  # whether a token, or nothing, stands in front of the fragment
-    for fragment in self._fragments(text.encode("utf-8", "replace").decode("utf-8"), parse_special):
+    for at, fragment in enumerate(self._fragments(text.encode("utf-8", "replace").decode("utf-8"), parse_special)):
       if isinstance(fragment, int):
         ids.append(fragment)
       else:
-        ids += self._merged(self._prefix * begins + fragment)
+        ids += self._merged(self._prefix * begins + fragment, not at)
       begins = isinstance(fragment, int)
     if add_special and self.add_sep and self.sep is not None:
       ids.append(self.sep)
@@ -112,7 +118,7 @@ class Tokenizer:
     """The text of `tokens`, the inverse of `encode`; bytes that are no UTF-8 become U+FFFD. `special`: with control
     tokens."""
     text = b"".join(self.piece(token, special=special) for token in tokens).decode("utf-8", "replace")
-    return text.removeprefix(" ") if self._prefix or self.kind == "bert" else text
+    return text.removeprefix(" ") if self._strips else text
 
   def piece(self, token: int, *, special: bool = False) -> bytes:
     """The bytes that `token` stands for, which may be a part of a character. Those of control tokens are empty without
@@ -149,11 +155,30 @@ class Tokenizer:
       fragments = cut
     return (fragment for fragment in fragments if fragment != "")
 
-  def _merged(self, text: str) -> list[int]:
-    if self.kind == "llama":
+  def _merged(self, text: str, begins: bool = True) -> list[int]:
+    if self.kind == "llama" and not self._own_spaces:
       text = text.replace(" ", SPACE)
-    ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+    backend = self._backend if begins or self._inner is None else self._inner
+    ids: list[int] = backend.encode(text, add_special_tokens=False).ids
     return ids
+
+  def _given(self, text: str) -> Backend:
+    """The tokenizer that is written out in a `tokenizer.json`. What it puts around a text is asked of it."""
+    backend = Backend.from_str(text)
+    backend.no_truncation()
+    backend.no_padding()
+    inside = backend.encode("a", add_special_tokens=False).ids
+    around = backend.encode("a").ids
+    self._prefix, before = "", around[: next((n for n in range(len(around)) if around[n:][: len(inside)] == inside), 0)]
+    after = around[len(before) + len(inside) :]
+    self.bos = before[0] if before else self.bos
+    self.add_bos, self.add_sep = bool(before), False
+    self.add_eos, self.eos = bool(after), after[-1] if after and self.kind != "bert" else self.eos
+    if self.kind == "bert" and after:
+      self.add_eos, self.add_sep, self.sep = False, True, after[-1]
+    first, within = without_added(text)
+    self._inner = None if first == within else Backend.from_str(within)
+    return Backend.from_str(first)
 
   def _id(self, keys: Mapping[str, object], names: Sequence[str], default: int | None) -> int | None:
     """The first of the ids `names` that the file gives."""

@@ -92,14 +92,14 @@ class Linear:
     return [whole] if len(self.sizes) == 1 else list(whole.split(list(self.sizes), dim=1))
 
   def activated(self, gate: Linear | None, x: Activations, activation: str) -> Tensor:
-    """`f(x @ gate.T) * (x @ w.T)` for an activation function f, "silu" or "gelu"; `f(x @ w.T)` without a gate."""
+    """`f(x @ gate.T) * (x @ w.T)` for an activation function f of `Architecture`; `f(x @ w.T)` without a gate."""
     w, other = self.matrix, None if gate is None else gate.matrix
     packed = isinstance(w, Packed) and isinstance(other, Packed) and w.plan is other.plan
     if packed and activation == "silu" and x.rounded is not None:
       assert isinstance(w, Packed) and isinstance(other, Packed)
       return product(x.rounded(w.groups), w, gate=other)
     inner = (self if gate is None else gate)(x)[0]
-    active = inner.silu() if activation == "silu" else inner.gelu()
+    active = inner.silu() if activation == "silu" else inner.gelu("tanh" if activation == "gelu" else "none")
     return active if gate is None else active * self(x)[0]
 
 
@@ -269,7 +269,7 @@ class Weights:
     config = self._config
     dim, hidden, count = config.dim, config.hidden, config.experts
     sizes = {"gate": (count, hidden, dim), "up": (count, hidden, dim), "down": (count, dim, hidden)}
-    gate, up, down = (self._matrices(self._tensor(f"{b}ffn_{c}_exps", shape)) for c, shape in sizes.items())
+    gate, up, down = (self._matrices(self._expert_tensor(f"{b}ffn_{c}", shape)) for c, shape in sizes.items())
     normalised = config.architecture.experts == "normalised"
     router = self._linear(self._tensor(f"{b}ffn_gate_inp", (count, dim)))
     return Experts(router, gate, up, down, config.used, normalised, config.expert_scale)
@@ -335,6 +335,16 @@ class Weights:
     numbers = blocks.numbers().to(None) if blocks.format.decode is None else blocks.on()
     return Plain(numbers.contiguous().realize(), blocks)
 
+  def _expert_tensor(self, name: str, shape: tuple[int, ...]) -> GGMLBlocks:
+    """The matrices of all experts, which files have as one tensor, or each as one."""
+    if f"{name}.0.weight" not in self._checkpoint.tensors:
+      return self._tensor(f"{name}_exps", shape)
+    each = [self._tensor(f"{name}.{n}", shape[1:]) for n in range(shape[0])]
+    if any(blocks.format is not each[0].format for blocks in each):
+      raise ValueError(f"{self._checkpoint.path}: the experts {name}.# are of several formats: expected one")
+    data = np.concatenate([np.frombuffer(blocks.data.data(), np.uint8) for blocks in each])
+    return GGMLBlocks(Tensor(data), shape, each[0].format)
+
   def _matrices(self, blocks: GGMLBlocks) -> Matrices:
     count, rows, columns = blocks.shape
     below = GGMLBlocks(blocks.data, (count * rows, columns), blocks.format)  # one below the other
@@ -349,12 +359,16 @@ class Weights:
     """A norm of the states; with a bias where the architecture's are such."""
     size, with_bias = (self._config.dim,), self._config.architecture.norm == "layer"
     bias = _vector_of(self._tensor(name, size, "bias")) if with_bias else None
-    return Norm(_vector_of(self._tensor(name, size)), bias, self._config.epsilon)
+    return self._norm_of(_vector_of(self._tensor(name, size)), bias)
 
   def _head_norm(self, name: str, size: int) -> Norm | None:
     """A norm of heads, which may be there."""
     weight = self._vector(f"{name}.weight", size)
-    return None if weight is None else Norm(weight, None, self._config.epsilon)
+    return None if weight is None else self._norm_of(weight, None)
+
+  def _norm_of(self, weight: Tensor, bias: Tensor | None) -> Norm:
+    weight = (weight + 1).realize() if self._config.architecture.norms_from_one else weight
+    return Norm(weight, bias, self._config.epsilon)
 
   def _numbers(self, name: str, shape: tuple[int, ...]) -> Tensor:
     """A tensor in float32."""
@@ -371,6 +385,8 @@ class Weights:
     path, tensors, whole = self._checkpoint.path, self._checkpoint.tensors, f"{name}.{what}"
     if (found := tensors.get(whole)) is None:
       raise ValueError(f"{path}: the architecture {self._config.name!r} needs a tensor {whole}, there is none")
+    if self._config.architecture.transposed and len(shape) == 2 and name.startswith("blk."):
+      found = transposed(found)
     if found.shape != shape:
       raise ValueError(f"{path}: {whole} has shape {found.shape}, expected {shape}")
     self._known.add(whole)
@@ -379,6 +395,14 @@ class Weights:
 
 def _vector_of(blocks: GGMLBlocks) -> Tensor:
   return blocks.numbers().to(None).cast(dtypes.float32).contiguous().realize()
+
+
+def transposed(matrix: GGMLBlocks) -> GGMLBlocks:
+  """A matrix of plain numbers, turned around in memory; as it is where it is no such one."""
+  if len(matrix.shape) != 2 or matrix.format.decode is not None:
+    return matrix
+  numbers = np.frombuffer(matrix.data.data(), f"V{matrix.format.nbytes}").reshape(matrix.shape)
+  return GGMLBlocks(Tensor(np.ascontiguousarray(numbers.T).view(np.uint8).ravel()), matrix.shape[::-1], matrix.format)
 
 
 def parts_of(matrix: GGMLBlocks, *rows: int) -> list[GGMLBlocks]:

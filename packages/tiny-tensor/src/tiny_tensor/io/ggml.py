@@ -208,6 +208,16 @@ class GGMLBlocks:
   shape: tuple[int, ...]
   format: Format
 
+  @classmethod
+  def plain(cls, t: Tensor) -> "GGMLBlocks":
+    """A tensor of float32, float16 or bfloat16 as blocks, a view of it. Raises ValueError for another dtype."""
+    formats = [
+      how for how in FORMATS.values() if how.decode is None and how.dtype is t.dtype and dtypes.is_float(t.dtype)
+    ]
+    if not formats or t.dtype is dtypes.float64:
+      raise ValueError(f"it is of {t.dtype.name}, expected float32, float16 or bfloat16")
+    return cls(t.flatten().bitcast(dtypes.uint8), tuple(int(n) for n in t.shape), formats[0])
+
   def on(self, device: str | None = None) -> Tensor:
     """The blocks, uint8 of shape (*shape[:-1], blocks of a row, bytes of a block), copied to a device that computes."""
     row = self.shape[-1] // self.format.elements if self.shape else 1
