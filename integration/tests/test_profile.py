@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -282,6 +283,19 @@ def test_a_whole_program(tmp_path: Path) -> None:
   done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=True)
   assert done.stdout == "45\n" and "fill_1" in done.stderr and "launch overhead" in done.stderr
   assert os.listdir(tmp_path) == ["trace.pftrace.gz"]
+
+
+def test_a_trace_leaves_nothing_beside_it(tmp_path: Path) -> None:
+  """Not even where the device's peaks are measured for it, when the program is over."""
+  environment = {**os.environ, "DEVICE": "CPU", "VIZ": "-1", "VIZ_FILE": str(tmp_path / "trace.jsonl")}
+  program = (
+    "from tiny_tensor import Tensor; a = Tensor.rand(1024, 1024).realize(); [(a @ a).realize() for _ in range(2)]"
+  )
+  subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+  assert os.listdir(tmp_path) == ["trace.jsonl"]
+  lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
+  (head,) = [line for line in lines if "profile" in line]
+  assert head["peaks"]["CPU"]["ops_per_s"] > 0, "the program was long enough to measure them"
 
 
 SLOW = """

@@ -63,6 +63,7 @@ def test_two_traces_are_compared_first(page: Browser) -> None:
   assert "1 slower, 1 came, 1 went" in text
   first = page.text("tbody tr").split()
   assert first[:2] == ["slower", "kernel_3"] and "3.00×" in first and "+40.0" in first
+  assert page.rows("kernels")[0][-1] == "model.layer1.0.conv2, backward, train.py:21"
   page.key("ArrowDown", "ArrowUp", "Enter")
   page.until("document.querySelector('aside h2')?.innerText === 'kernel_3'")
   assert "the same" in page.text("aside")  # as much work as before, in three times the time
@@ -192,6 +193,33 @@ def test_counters_and_waves(page: Browser) -> None:
   page.key("n", "n")
   page.until("document.querySelector('aside div h2')?.innerText.startsWith('s_waitcnt')")
   assert "300 cycles" in page.text("aside") and "SE0 CU0 SIMD0" in page.text("aside")
+
+
+def test_a_rule_says_what_it_does_and_where_it_applied(page: Browser) -> None:
+  page.show("rules")
+  page.click_on("tbody a", "int_add_zero")
+  page.until("document.querySelector('#view').dataset.shown.startsWith('rule/')")
+  text = page.text()
+  assert "replaces" in text and "tiny_uop/symbolic/sums.py:" in text
+  assert page.text("a.chip") == "copy_16 1" and page.rows("rewrites")
+  page.click_on("a.chip", "copy_16")
+  page.until("document.querySelector('#view').dataset.shown.startsWith('unit/')")
+
+
+def test_a_narrow_window_has_one_column(page: Browser) -> None:
+  page.resize(500, 800)
+  try:
+    for place in PLACES:
+      page.show(place)
+      assert page.evaluate("document.documentElement.scrollWidth") <= 500, place
+      detail = "document.querySelector('.split > aside:not(.left)')"
+      top, bottom = (
+        f"{detail}.{side}"
+        for side in ("getBoundingClientRect().top", "previousElementSibling.getBoundingClientRect().bottom")
+      )
+      assert page.evaluate(f"!{detail}?.previousElementSibling || {top} >= {bottom} - 1"), f"{place}: beside"
+  finally:
+    page.resize(1280, 800)
 
 
 def test_every_view_in_the_dark(page: Browser, tmp_path: Path) -> None:

@@ -79,8 +79,7 @@ class Browser:
     self.session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
     for domain in ("Page", "Runtime", "Network", "Log"):
       self.call(f"{domain}.enable")
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    self.call("Emulation.setDeviceMetricsOverride", **size)
+    self.resize(width, height)
 
   def close(self) -> None:
     """End it."""
@@ -207,6 +206,11 @@ class Browser:
   def type(self, words: str) -> None:
     """Write into what has the focus."""
     self.call("Input.insertText", text=words)
+
+  def resize(self, width: int, height: int) -> None:
+    """The size of the window, in pixels."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    self.call("Emulation.setDeviceMetricsOverride", **size)
 
   def dark(self, on: bool) -> None:
     """The colours that the system asks for."""

@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -41,6 +42,8 @@ WIDE = 28
 """Characters of a node's argument that are drawn."""
 LETTER = 6.7
 """Pixels of a letter in a node."""
+NOTES = ("changes: ", "grows: ")
+"""With which lines of a rule's text begin that are not code, at its end."""
 SIDE = 90
 """Characters of a node in the list of rewrites."""
 
@@ -401,9 +404,15 @@ class Answers:
       raise Missing(f"the trace has {len(self.trace.rules)} rules, there is no number {number}")
     rule = self.trace.rules[number]
     steps = [step for step in self.trace.steps if step.rule is rule]
+    applied = Counter(unit for step in steps if (unit := self.where(step)[0]) is not None)
+    count = next((count for of, count in self.trace.stats if of is rule), None)
+    pattern, *lines = rule.text.split("\n")
+    first = next((n for n, line in enumerate(lines) if line.startswith(NOTES)), len(lines))
     return {
-      "table": rule.table, "name": rule.name, "place": rule.where, "text": rule.text, "applied": len(steps),
-      "steps": [[*self.step_row(step), *self.where(step)] for step in steps[:200]],
+      "table": rule.table, "name": rule.name, "place": rule.where, "pattern": pattern,
+      "source": "\n".join(lines[:first]), "notes": [line.split(": ", 1) for line in lines[first:]],
+      "applied": len(steps), "attempts": count.attempts if count else None, "seconds": count.seconds if count else None,
+      "units": applied.most_common(30), "steps": [[*self.step_row(step), *self.where(step)] for step in steps[:200]],
     }  # fmt: skip
 
   # *** graphs ***

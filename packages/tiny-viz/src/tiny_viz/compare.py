@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from tiny_viz.listing import units
@@ -32,7 +33,8 @@ class Sum:
 
 def compared(before: Trace, after: Trace) -> dict[str, Any]:
   """`rows`, a row per kernel, and `layers`, one per module and phase; what changed most first. The time of a call is
-  what counts, where both have the kernel: the traces may be of runs of different length.
+  what counts, where both have the kernel: the traces may be of runs of different length. Each call counts with the
+  median of those that do the same: what the system does meanwhile would else look like a change.
 
   A kernel that both have is known by its key. One that only one of them has is set beside one of the same name in the
   other, where there is one, of the same layer if possible: the kernel changed. Traces without keys go by names."""
@@ -51,10 +53,16 @@ def compared(before: Trace, after: Trace) -> dict[str, Any]:
 
 
 def _launches(trace: Trace) -> Iterable[tuple[RunRecord, list[Origin]]]:
-  run = trace.run
-  for record in run.records if run is not None else ():
-    if record.kind in ("kernel", "graph kernel") and run is not None:
-      yield record, [run.origins[number] for number in record.origins]
+  if (run := trace.run) is None:
+    return
+  alike: dict[tuple[str, str, int, int], list[RunRecord]] = {}
+  for record in run.records:
+    if record.kind in ("kernel", "graph kernel"):
+      alike.setdefault((record.key or record.name, record.device, record.ops, record.nbytes), []).append(record)
+  for records in alike.values():
+    usual = int(median([record.busy for record in records]))
+    for record in records:
+      yield record._replace(busy=usual), [run.origins[number] for number in record.origins]
 
 
 def _known(kernel: RunRecord | SpanInfo, by_key: bool) -> str:

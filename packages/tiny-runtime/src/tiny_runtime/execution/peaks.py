@@ -42,7 +42,7 @@ def measured(name: str, rows: int, elements: int) -> Peaks | None:
   opened = Device.opened(name)
   if opened.compiler is None:
     return None
-  with Context(DEBUG=0, BEAM=0):
+  with Context(DEBUG=0, BEAM=0, VIZ=0, PROFILE=0):  # it is no part of the program, and a trace of it may be closed
     computing = _seconds(opened, product(rows), rows * rows)
     moving = _seconds(opened, total(elements), elements)
   return Peaks(2 * rows**3 / computing, 12 * elements / moving)

@@ -28,10 +28,16 @@ const rules = (() => {
 
   async function one(overview, [number]) {
     const found = await data.get(`rule/${number}`);
-    const view = make("div", { class: "page" }, make("h2", { class: "mono" }, found.name), make("dl", {},
-      make("dt", {}, "table"), make("dd", {}, found.table), make("dt", {}, "row"), make("dd", { class: "mono" }, found.place),
-      make("dt", {}, "applied"), make("dd", {}, text.plural(found.applied, "time"))),
-    found.text ? text.code(found.text) : "", make("h3", {}, found.applied > found.steps.length ? `The first ${found.steps.length} rewrites` : "Rewrites"), compiler.stepTable(found.steps));
+    const facts = [
+      ["table", found.table], ["row", make("span", { class: "mono" }, found.place)], ["replaces", found.pattern && make("span", { class: "mono" }, found.pattern)],
+      ...found.notes, ["applied", text.plural(found.applied, "time")], ["tried", found.attempts === null ? "" : text.plural(found.attempts, "time")], ["time", seconds(found.seconds)],
+    ].filter((fact) => fact[1]);
+    const kernels = found.units.map(([unit, count]) => make("a", { class: "chip mono", href: `#unit/${unit}` }, `${overview.units.name[unit]} ${count}`));
+    const view = make("div", { class: "page" }, make("h2", { class: "mono" }, found.name),
+      make("dl", {}, facts.map(([title, value]) => [make("dt", {}, title), make("dd", {}, value)])),
+      found.source ? [make("h3", {}, "by"), text.code(found.source, true)] : "",
+      kernels.length ? [make("h3", {}, "Where it applied most"), make("div", {}, kernels)] : "",
+      make("h3", {}, found.applied > found.steps.length ? `The first ${found.steps.length} rewrites` : "Rewrites"), compiler.stepTable(found.steps));
     return Object.assign(view, { focusOn: view.querySelector("tr[tabindex='0']") });
   }
 

@@ -94,12 +94,15 @@ const text = (() => {
 
   const keywords = /^(define|declare|ret|br|label|switch|phi|load|store|getelementptr|call|void|float|double|i1|i8|i16|i32|i64|ptr|for|if|else|int|unsigned|long|char|const|static|return|kernel|device|constant|threadgroup|uint|ulong|half)$/;
 
-  /** The lines of generated code, with keywords, numbers and comments marked. */
-  function code(source) {
+  const keywordsOfPython = /^(and|as|assert|def|elif|else|for|from|if|import|in|is|lambda|not|or|raise|return|while|with|yield|None|True|False)$/;
+
+  /** The lines of generated code, or of Python, with keywords, numbers and comments marked. */
+  function code(source, python = false) {
+    const [words, parts, comment] = python ? [keywordsOfPython, /#.*$|[A-Za-z_][\w]*|\d[\w.]*|[^\w]/g, /^#/] : [keywords, /(?:;|\/\/|#).*$|[A-Za-z_.%@$][\w.$]*|\d[\w.+]*|[^\w]/g, /^(;|\/\/|#)/];
     const lines = source.split("\n").map((line) => {
       const made = make("span", { class: "l" });
-      for (const [part] of line.matchAll(/(?:;|\/\/|#).*$|[A-Za-z_.%@$][\w.$]*|\d[\w.+]*|[^\w]/g)) {
-        const kind = /^(;|\/\/|#)/.test(part) && part.length > 1 ? "comment" : keywords.test(part) ? "keyword" : /^\d/.test(part) ? "constant" : "";
+      for (const [part] of line.matchAll(parts)) {
+        const kind = comment.test(part) && part.length > 1 ? "comment" : words.test(part) ? "keyword" : /^\d/.test(part) ? "constant" : "";
         made.append(kind ? make("span", { class: kind }, part) : part);
       }
       return made;
