@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from codegen_kernels import Case, check, data, garbage, param
 
@@ -38,6 +39,31 @@ def test_a_row_times_a_matrix(run_kernel: Any, rows: int, columns: int, blocks: 
   case = row_times_matrix(rows, columns)
   opts = compile_kernel(case.kernel, WIDE).src[1].arg.opts
   assert (Opt(OptOps.BLOCK, 1, 8) in opts) == blocks
+  check(case, run_kernel(case.kernel, case.arrays))
+
+
+def rows_of_a_table(width: int, table: int = 40, sums: int = 3, length: int = 20) -> Case:
+  row, column, k = UOp.range(sums, 0), UOp.range(width, 1), UOp.range(length, 2, AxisType.REDUCE)
+  place = param(1, sums * length, dtypes.int32).index(row * length + k).load().cast(dtypes.index)
+  x = param(2, table * width).index(place.maximum(0).minimum(table - 1) * width + column).load()
+  sink = UOp.sink(
+    param(0, sums * width).index(row * width + column).store(x.reduce(Ops.ADD, k)).end(row, column),
+    arg=KernelInfo("rows_of_a_table"),
+  )
+  places = np.random.default_rng(0).integers(0, table, (sums, length), dtype=np.int32)
+  values = data(table, width)
+  return Case(sink, (garbage(sums, width), places, values), values[places].sum(1), 1e-4)
+
+
+@pytest.mark.parametrize(
+  ("width", "lanes", "vectors"), [(128, 64, 2), (768, 64, 6), (100, 16, 7), (16, 16, 1), (4096, 64, 4)]
+)
+def test_sums_of_rows_whose_places_are_read(run_kernel: Any, width: int, lanes: int, vectors: int) -> None:
+  """A row is read once, as far as there are registers."""
+  case = rows_of_a_table(width)
+  opts = compile_kernel(case.kernel, WIDE).src[1].arg.opts
+  written_out = [(o.op, o.arg) for o in opts if o.axis == 1 and o.op in (OptOps.VECTOR, OptOps.UPCAST)]
+  assert written_out == [(OptOps.VECTOR, lanes), *([(OptOps.UPCAST, vectors)] if vectors > 1 else [])]
   check(case, run_kernel(case.kernel, case.arrays))
 
 

@@ -178,7 +178,29 @@ class Chooser(TilingChooser):
         block = THREAD_BLOCK if outermost and sizes[axis] >= THREAD_BLOCK * amount * 4 else 1
         self.blocks[axis.arg[0]] = block
         padding = [Opt(OptOps.PADTO, axis.arg[0], amount * block)]
-      self.take(*padding, Opt(OptOps.VECTOR, axis.arg[0], amount))
+      if self.take(*padding, Opt(OptOps.VECTOR, axis.arg[0], amount)) and self._gathered(nodes, axis):
+        self._write_out_row(axis, -(-sizes[axis] // amount))
+
+  @staticmethod
+  def _gathered(nodes: tuple[UOp, ...], axis: UOp) -> bool:
+    """Whether a sum adds up rows, along `axis`, whose places are read from memory, as those of an embedding are."""
+    for reduce in nodes:
+      if reduce.op is Ops.REDUCE and axis not in reduce.src[1:]:
+        for u in reduce.src[0].toposort:
+          if u.op is Ops.LOAD and stride(place := u.src[0].src[1], axis) == 1:
+            if any(n.op is Ops.LOAD and n.ranges & frozenset(reduce.src[1:]) for n in place.toposort):
+              return True
+    return False
+
+  def _write_out_row(self, axis: UOp, vectors: int) -> None:
+    """UPCAST what is left of a row, as far as accumulators fit into registers: its place is computed once then, and
+    memory has all of its lines to bring, not the same row again after all others."""
+    most = min(vectors, self.target.vector_registers * 3 // 4 // self.registers)
+    if most > 1:
+      most = min(most, MAX_NODES // nodes_of_body(self.root, loops_of(self.root)[axis.arg[0]]))
+    amount = next((n for n in range(most, 1, -1) if vectors % n == 0), 0)
+    if amount and self.take(Opt(OptOps.UPCAST, axis.arg[0], amount)):
+      self.registers *= amount
 
   @staticmethod
   def _complete(
@@ -220,6 +242,8 @@ class Chooser(TilingChooser):
     kept = any(u.op is Ops.STAGE and axis in u.src[1:] for u in nodes) and self.target.vector_registers >= 32
     if self.side_by_side is not None:
       most = 2  # lines of each row at a time
+    elif self._gathered(nodes, axis):
+      most = 1 if size % native else 4  # of padded rows the last vector is one of its own
     elif body > 24 or tiled:
       most = 1
     elif heavy:
