@@ -336,7 +336,12 @@ def test_a_copy_of_what_there_is_so_far(tmp_path: Path, name: str) -> None:
   assert part[:length] == whole[:length]
 
 
-BROWSER = "import sys, pathlib, time\npathlib.Path('served').write_text(' '.join(sys.argv[1:]))\n"
+BROWSER = """
+import pathlib, shutil, sys
+shutil.copy(sys.argv[2], f"kept-{sys.argv[2]}")
+pathlib.Path("serving").write_text(" ".join(sys.argv[1:]))
+pathlib.Path("serving").rename("served")
+"""
 
 
 def with_browser(folder: Path) -> dict[str, Any]:
@@ -357,7 +362,7 @@ def test_1_shows_the_trace_at_the_end(tmp_path: Path) -> None:
     VIZ_FILE="t.jsonl",
     PYTHONPATH=str(tmp_path) + os.pathsep + os.environ.get("PYTHONPATH", ""),
   )
-  assert (tmp_path / "served").read_text() == "serve t.jsonl" and (tmp_path / "t.jsonl").exists()
+  assert (tmp_path / "served").read_text() == "serve t.jsonl --until-closed" and (tmp_path / "t.jsonl").exists()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no SIGUSR1")
@@ -372,9 +377,12 @@ def test_1_shows_what_there_is_so_far(tmp_path: Path) -> None:
   while not list(tmp_path.glob("t.jsonl.*.part")):
     time.sleep(0.01)
   started.send_signal(signal.SIGUSR1)
+  while not (tmp_path / "shown").exists() and started.poll() is None:
+    time.sleep(0.01)
+  assert read(tmp_path / "kept-t-so-far-1.jsonl")[1][-1][0] == "complete"
   assert started.wait(60) == 0
-  assert (tmp_path / "shown").read_text() == "serve t-so-far-1.jsonl" and (tmp_path / "t.jsonl").exists()
-  assert read(tmp_path / "t-so-far-1.jsonl")[1][-1][0] == "complete"
+  assert (tmp_path / "shown").read_text() == "serve t-so-far-1.jsonl --until-closed" and (tmp_path / "t.jsonl").exists()
+  assert not (tmp_path / "t-so-far-1.jsonl").exists(), "all of it is in the other"
 
 
 def test_children_show_nothing(tmp_path: Path) -> None:

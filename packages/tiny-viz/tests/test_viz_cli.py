@@ -181,3 +181,12 @@ def test_the_settings_are_for_the_program_that_is_looked_at(trace_file: Path) ->
 
 def test_no_such_file(tmp_path: Path) -> None:
   assert "No such file" in refused(tmp_path / "none")
+
+
+def test_a_server_ends_with_who_started_it(trace_file: Path) -> None:
+  command = [sys.executable, "-m", "tiny_viz", "serve", str(trace_file), "--until-closed"]
+  with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    assert process.stdin is not None and process.stderr is not None
+    assert "http://127.0.0.1:" in process.stderr.readline() and process.poll() is None
+    process.stdin.close()  # as the system does when that program ends, however it ends
+    assert process.wait(60) == 0

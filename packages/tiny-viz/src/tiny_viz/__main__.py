@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 
 from tiny_uop import Context, UOp, print_uop
 from tiny_uop.observe import brief
@@ -83,6 +84,7 @@ def _serve_parser() -> argparse.ArgumentParser:
   )
   parser.add_argument("--port", type=int, default=0, help="default: any that is free")
   parser.add_argument("--open", action="store_true", help="open the browser, too")
+  parser.add_argument("--until-closed", action="store_true", help="end when the standard input does")
   return parser
 
 
@@ -136,6 +138,8 @@ def _serve(arguments: list[str]) -> int:
     return 0
   with Server(answers, options.port) as server:
     print(f"trace    {server.url}    (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    if options.until_closed:
+      threading.Thread(target=lambda: (sys.stdin.buffer.read(), server.shutdown()), daemon=True).start()
     if options.open:
       import webbrowser
 

@@ -330,7 +330,8 @@ _copies = 0
 _shown: bool | None = None
 """Whether the trace of this process is shown in a browser; None before it is known."""
 _sections: list[Callable[[], str]] = []
-_servers: list[subprocess.Popen[bytes]] = []
+_servers: dict[Path, subprocess.Popen[bytes]] = {}
+"""Of copies of what there was so far, which go when the program ends."""
 _making = shared_lock()
 
 
@@ -384,8 +385,10 @@ def save_trace() -> Path | None:
 
 def _save_and_show() -> None:
   """At exit."""
-  for started in _servers:
+  for copy, started in _servers.items():
     started.terminate()
+    with suppress(OSError):
+      os.unlink(copy)
   if (path := save_trace()) is not None and _shown:
     with suppress(KeyboardInterrupt):  # the way to end it
       if (server := _serve(path)) is not None:
@@ -393,11 +396,12 @@ def _save_and_show() -> None:
 
 
 def _serve(path: Path) -> subprocess.Popen[bytes] | None:
-  """Start the browser's server on a trace."""
+  """Start the browser's server on a trace. It ends with this process, however that ends: it reads from it."""
   if find_spec("tiny_viz") is None:
     print(f"trace    no browser: pip install tiny-viz, then python -m tiny_viz serve {path}", file=sys.stderr)
     return None
-  return subprocess.Popen([sys.executable, "-m", "tiny_viz", "serve", os.fspath(path)])
+  command = [sys.executable, "-m", "tiny_viz", "serve", os.fspath(path), "--until-closed"]
+  return subprocess.Popen(command, stdin=subprocess.PIPE)
 
 
 def _listen() -> None:
@@ -425,7 +429,7 @@ def _show_so_far() -> None:
     print(f"trace    nothing to show: {error}", file=sys.stderr)
     return
   if (server := _serve(path)) is not None:
-    _servers.append(server)
+    _servers[path] = server
 
 
 @in_child
