@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from tiny_uop import Context, UOp, print_uop
 from tiny_uop.observe import brief
@@ -27,6 +28,9 @@ from tiny_viz.listing import (
 )
 from tiny_viz.terminal import Style, style_for
 from tiny_viz.trace import SpanInfo, Step, Trace, read_trace
+
+if TYPE_CHECKING:
+  from tiny_viz.serve import Server  # late: it takes as long as all else
 
 LINE = 100
 
@@ -139,7 +143,7 @@ def _serve(arguments: list[str]) -> int:
   with Server(answers, options.port) as server:
     print(f"trace    {server.url}    (Ctrl-C ends it)", file=sys.stderr, flush=True)
     if options.until_closed:
-      threading.Thread(target=lambda: (sys.stdin.buffer.read(), server.shutdown()), daemon=True).start()
+      threading.Thread(target=_until_closed, args=(server,), daemon=True).start()
     if options.open:
       import webbrowser
 
@@ -149,6 +153,11 @@ def _serve(arguments: list[str]) -> int:
     except KeyboardInterrupt:
       return 0
   return 0
+
+
+def _until_closed(server: Server) -> None:
+  sys.stdin.buffer.read()
+  server.shutdown()
 
 
 def main(arguments: list[str] | None = None) -> int:
