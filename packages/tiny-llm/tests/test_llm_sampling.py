@@ -146,3 +146,14 @@ def test_log_probabilities() -> None:
   assert [i for i, _ in found.top] == np.argsort(-wanted)[:5].tolist()
   np.testing.assert_allclose([value for _, value in found.top], np.sort(wanted)[::-1][:5], rtol=1e-6)
   assert logprob_of(logits, 7, 0).top == ()
+
+
+@pytest.mark.parametrize("how", [{"top_k": 0, "min_p": 0.0, "top_p": 1.0}, {"top_k": 50}, {"top_k": 0, "min_p": 0.01}])
+def test_logits_that_are_rounded_otherwise_draw_the_same(how: dict[str, Any]) -> None:
+  rng, same = np.random.default_rng(0), 0
+  for seed in range(300):
+    logits = rng.normal(size=5000).astype(np.float32)
+    other = logits + rng.normal(size=5000).astype(np.float32) * np.float32(1e-5)
+    drawn = [Sampler(SamplingOptions(seed=seed, temperature=1.5, **how)).sample(row) for row in (logits, other)]
+    same += drawn[0] == drawn[1]
+  assert same >= 297

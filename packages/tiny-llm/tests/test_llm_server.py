@@ -18,12 +18,13 @@ import httpx
 import openai
 import pytest
 import uvicorn
-from chat_models import write_talker
+from chat_models import CHATML, write_talker
 
 from tiny_llm.generate import Request
 from tiny_llm.sampling import SamplingOptions
 from tiny_llm.server import create_app
 from tiny_llm.session import Session
+from tiny_llm.template import ChatTemplate
 
 KEY = "secret"
 HELLO: Any = [{"role": "user", "content": "Hello"}]
@@ -279,6 +280,28 @@ def test_a_call_that_is_asked_for_always_parses(client: openai.OpenAI, choice: A
     assert arguments["city"] in ("Paris", "Rome") and 1 <= arguments["days"] <= 9
   else:
     assert choice == "required" and call.function.name == "clock" and arguments == {}
+
+
+@pytest.mark.parametrize("mark", ["<|python_tag|>", "[TOOL_CALLS]", "[TOOL_CALLS][ARGS]"])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+def test_calls_in_the_forms_of_other_models(running: Running, client: openai.OpenAI, mark: str, choice: Any) -> None:
+  session = running.session
+  before, session.template = session.template, ChatTemplate(CHATML + f"{{# tools: {mark} #}}")
+  try:
+    made = client.chat.completions.create(
+      model="talker", messages=HELLO, tools=[WEATHER, CLOCK], tool_choice=choice, seed=2, max_tokens=300,
+      parallel_tool_calls=False,
+    )  # fmt: skip
+  finally:
+    session.template.close()
+    session.template = before
+  (call,) = made.choices[0].message.tool_calls or []
+  assert call.type == "function" and made.choices[0].finish_reason == "tool_calls"
+  assert call.function.name == "get_weather" or choice == "required"
+  assert len(call.id) == (9 if "TOOL" in mark else 29)  # as Mistral's templates ask for
+  assert json.loads(call.function.arguments).keys() == (
+    {"city", "days"} if call.function.name == "get_weather" else set()
+  )
 
 
 def test_results_of_calls_are_read(client: openai.OpenAI) -> None:

@@ -13,8 +13,8 @@ from llm_vocabularies import byte_level
 
 from tiny_llm.sampling import Sampler, SamplingOptions
 from tiny_llm.schema import SchemaError, Schemas
-from tiny_llm.server.tools import CLOSE, OPEN, Splitter, Tools, tools_of, with_instructions
-from tiny_llm.tokenizer import Tokenizer
+from tiny_llm.server.tools import CLOSE, FORMS, OPEN, Splitter, Tools, form_of, tools_of, with_instructions
+from tiny_llm.tokenizer import StreamDecoder, Tokenizer
 
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Paris"]}}, "required": ["city"]}
 DEFINITIONS = [
@@ -22,10 +22,12 @@ DEFINITIONS = [
   {"type": "function", "function": {"name": "clock"}},
 ]
 CALL = '{"name": "weather", "arguments": {"city": "Rome"}}'
+LLAMA = '{"name": "weather", "parameters": {"city": "Rome"}}'
+CITIES = '{"city": "Rome"}'
 
 
-def tools(choice: Any = "auto", parallel: bool = True) -> Tools:
-  return tools_of(DEFINITIONS, choice, parallel)
+def tools(choice: Any = "auto", parallel: bool = True, form: str = "hermes") -> Tools:
+  return tools_of(DEFINITIONS, choice, parallel, FORMS[form])
 
 
 def split(parts: list[str], **how: Any) -> list[tuple[str, Any]]:
@@ -62,6 +64,23 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, Any]]]] = [
   (f"<think>{OPEN}</think>{OPEN}{CALL}{CLOSE}", {"tools": tools()}, [("reasoning", OPEN), ROME]),
   ("<thi", {}, [("content", "<thi")]),
   ("", {}, []),
+  # Llama 3 writes calls as bare JSON, or after a tag
+  (f"<|python_tag|>{LLAMA}", {"tools": tools(form="llama3")}, [ROME]),
+  (f"See: <|python_tag|>{LLAMA}; {LLAMA}", {"tools": tools(form="llama3")}, [("content", "See: "), ROME, ROME]),
+  (LLAMA, {"tools": tools(form="llama3")}, [ROME]),
+  (LLAMA, {"tools": tools("required", form="llama3"), "forced": True}, [ROME]),
+  ("<|python_tag|>print(1)", {"tools": tools(form="llama3")}, [("content", "<|python_tag|>print(1)")]),
+  # Mistral writes a list of calls, later models names in front
+  (f"[TOOL_CALLS] [{CALL}, {CALL}]", {"tools": tools(form="mistral")}, [ROME, ROME]),
+  (f"Hm.[TOOL_CALLS][{CALL}]", {"tools": tools(form="mistral")}, [("content", "Hm."), ROME]),
+  (f"[{CALL}]", {"tools": tools("required", form="mistral"), "forced": True}, [ROME]),
+  ("[TOOL_CALLS][1]", {"tools": tools(form="mistral")}, [("content", "[TOOL_CALLS][1]")]),
+  (f"[TOOL_CALLS]weather[ARGS]{CITIES}", {"tools": tools(form="mistral-named")}, [ROME]),
+  (f"[TOOL_CALLS]weather[CALL_ID]ab3[ARGS]{CITIES}[TOOL_CALLS]weather[ARGS]{CITIES}",
+    {"tools": tools(form="mistral-named")}, [ROME, ROME]),
+  (CITIES, {"tools": tools({"type": "function", "function": {"name": "weather"}}, form="mistral-named"),
+    "forced": True}, [ROME]),
+  ("[TOOL_CALLS]bomb[ARGS]{}", {"tools": tools(form="mistral-named")}, [("content", "[TOOL_CALLS]bomb[ARGS]{}")]),
 ]  # fmt: skip
 
 
@@ -84,27 +103,48 @@ def test_nothing_that_is_said_is_lost(text: str) -> None:
   assert "".join(value for _, value in found) == text or "<think>" in text
 
 
-@given(st.integers(0, 1 << 30), st.booleans())
-def test_calls_of_any_model_parse(seed: int, parallel: bool) -> None:
-  tokenizer = Tokenizer.from_metadata(byte_level("smollm"))
-  grammar = Schemas(tokenizer, len(tokenizer)).calls(tools().schema(), OPEN, CLOSE, several=parallel)
-  rng, written = np.random.default_rng(seed), tokenizer.encode(f"Well. {OPEN}", add_special=False)
+MARKED = byte_level("smollm")
+MARKED["tokenizer.ggml.tokens"] = [*MARKED["tokenizer.ggml.tokens"], "<|python_tag|>", "[TOOL_CALLS]"]
+MARKED["tokenizer.ggml.token_type"] = [*MARKED["tokenizer.ggml.token_type"], 3, 3]  # control tokens
+
+
+@given(st.integers(0, 1 << 30), st.booleans(), st.sampled_from(["hermes", "llama3", "mistral"]))
+def test_calls_of_any_model_parse(seed: int, parallel: bool, form: str) -> None:
+  tokenizer, given, how = Tokenizer.from_metadata(MARKED), tools(parallel=parallel, form=form), FORMS[form]
+  schemas = Schemas(tokenizer, len(tokenizer))
+  grammar = schemas.calls(given.schema(), how.open, how.close, several=parallel, line=how.line)
+  rng = np.random.default_rng(seed)
+  written = tokenizer.encode(f"Well. {how.open}", add_special=False, parse_special=True)
   for token in written:
     assert grammar.allowed() is None
     assert not grammar.accept(token)
   sampler, complete = Sampler(SamplingOptions(seed=seed)), False
-  for _ in range(200):
+  for _ in range(400):
     allowed = grammar.allowed()
     if complete or allowed is None:
       break
     token = sampler.sample(rng.normal(size=len(tokenizer)).astype(np.float32), allowed)
     written.append(token)
     complete = grammar.accept(token)
-  assert complete is not parallel
-  found = split([tokenizer.decode(written)], tools=tools())
-  assert found[0] == ("content", "Well. ") and found[1][0] == "call"
-  name, arguments = found[1][1]
-  assert (name == "weather" and arguments["city"] in ("Rome", "Paris")) or name == "clock"
+  assert complete is (not parallel or not how.close)
+  decoder = StreamDecoder(tokenizer, special=frozenset([i for i in map(tokenizer.id_of, how.marks) if i is not None]))
+  found = split([decoder.push(token) for token in written], tools=given)
+  assert found[0] == ("content", "Well. ") and found[1][0] == "call" and (parallel or len(found) == 2)
+  for kind, (name, arguments) in found[1:]:
+    assert kind == "call" and ((name == "weather" and arguments["city"] in ("Rome", "Paris")) or name == "clock")
+
+
+@pytest.mark.parametrize(
+  ("template", "form"),
+  [
+    ("{{ tools }} <tool_call>", "hermes"),
+    ("{{ '<|python_tag|>' + tool_call.name }}", "llama3"),
+    ("[AVAILABLE_TOOLS]{{ tools }}[TOOL_CALLS] [", "mistral"),
+    ("[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}", "mistral-named"),
+  ],
+)
+def test_the_form_is_that_of_the_template(template: str, form: str) -> None:
+  assert form_of(template) == FORMS[form]
 
 
 def test_a_schema_that_cannot_be_promised() -> None:

@@ -52,8 +52,8 @@ class Request:
 
   `max_tokens`: None for as many as the context holds. The answer ends before any of the texts `stop`, and after a token
   that ends answers unless `ignore_ends`. `logprobs`: how many of the likeliest tokens are told beside each, None for no
-  probabilities at all. `special`: control tokens are a part of the text. `embed`: no answer is wanted, but
-  `Generation.embedding`.
+  probabilities at all. `special`: control tokens, or which of them, are a part of the text. `embed`: no answer is
+  wanted, but `Generation.embedding`.
   """
 
   tokens: Sequence[int]
@@ -63,7 +63,7 @@ class Request:
   ignore_ends: bool = False
   logprobs: int | None = None
   grammar: Grammar | None = None
-  special: bool = False
+  special: bool | frozenset[int] = False
   embed: bool = False
 
 
@@ -125,7 +125,7 @@ class Generation:
     if request.logprobs is not None:
       self._logprobs.append(logprob_of(logits, token, request.logprobs))
     ends = token in self._tokenizer.ends and not request.ignore_ends
-    if ends and not request.special:
+    if ends and request.special is not True:
       self._done("stop")
       return None
     self._sampler.accept(token)

@@ -121,7 +121,7 @@ class Sampler:
     if options.temperature == 0 or options.top_k == 1:
       return best
     tokens, values = self._kept(logits)
-    weights = np.exp((values - values[0]) / options.temperature)
+    weights = np.exp((values - values.max()) / options.temperature)
     total = np.cumsum(weights)
     return int(tokens[min(int(np.searchsorted(total, self._random.random() * total[-1], "right")), len(tokens) - 1)])
 
@@ -151,8 +151,12 @@ class Sampler:
     return logits
 
   def _kept(self, logits: Array) -> tuple[Array, Array]:
-    """The tokens among which one is drawn, the likeliest first, and their logits in float64."""
+    """The tokens among which one is drawn, and their logits in float64. They are in the order of their numbers: in that
+    of their logits, a seed would draw another of two tokens that are nearly as likely when logits are rounded
+    otherwise, as they are where a prompt is read in other pieces."""
     options, count = self.options, len(logits)
+    if not 0 < options.top_k < count and options.top_p == 1 and options.min_p == 0:
+      return np.arange(count), logits.astype(np.float64)
     if 0 < options.top_k < count:
       kept = np.argpartition(logits, count - options.top_k)[count - options.top_k :]
     elif options.min_p > 0 and options.top_p == 1:  # what min_p leaves is all that need be sorted
@@ -169,7 +173,8 @@ class Sampler:
     if options.min_p > 0:
       left = min(left, int(np.searchsorted(-weights, -options.min_p, "right")))
     left = max(1, min(left, int(np.count_nonzero(weights))))
-    return kept[:left], values[:left]
+    order = np.argsort(kept[:left])
+    return kept[:left][order], values[:left][order]
 
 
 def logprob_of(logits: Array, token: int, top: int) -> TokenLogprob:

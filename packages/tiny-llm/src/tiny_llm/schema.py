@@ -49,10 +49,11 @@ class Schemas:
       raise SchemaError(f"the JSON schema cannot be used: {warnings[0]:.500}")
     return SchemaGrammar(matcher, self._vocabulary)
 
-  def calls(self, schema: Mapping[str, Any], begin: str, end: str, *, several: bool) -> CallGrammar:
-    """The grammar of an answer that may have JSON of `schema` between `begin` and `end`. Raises SchemaError."""
+  def calls(self, schema: Mapping[str, Any], begin: str, end: str, *, several: bool, line: bool = False) -> CallGrammar:
+    """The grammar of an answer that may have JSON of `schema` between `begin` and `end`, on a `line` of its own or not;
+    without an `end` nothing follows. Raises SchemaError."""
     grammar, tokenizer = self.grammar(schema), self._text
-    return CallGrammar(grammar, tokenizer, begin, end, self._vocabulary, several)
+    return CallGrammar(grammar, tokenizer, begin, end, self._vocabulary, several, line)
 
 
 class SchemaGrammar:
@@ -81,17 +82,18 @@ class SchemaGrammar:
 
 class CallGrammar:
   """An answer that is free until it writes `begin`; what follows is JSON of `schema`, then `end`, and it is free again,
-  or complete unless `several`. So a model may call functions, and calls always parse."""
+  or complete unless `several`; without an `end` it is complete. So a model may call functions, and calls always parse.
+  """
 
   def __init__(
-    self, schema: SchemaGrammar, tokenizer: Tokenizer, begin: str, end: str, vocabulary: int, several: bool
+    self, schema: SchemaGrammar, tokenizer: Tokenizer, begin: str, end: str, vocabulary: int, several: bool, line: bool
   ) -> None:
     self._schema, self._tokenizer, self._begin, self._end = schema, tokenizer, begin, end
-    self._vocabulary, self._several = vocabulary, several
+    self._vocabulary, self._several, self._own_line = vocabulary, several, line
     self._text = b""  # the last of what was written freely
     self._call: SchemaGrammar | None = None
     self._forced: list[int] = []
-    self._line = tokenizer.encode("\n", add_special=False)
+    self._line = tokenizer.encode("\n", add_special=False) if line else []
 
   def allowed(self) -> Array | None:
     """Booleans, (vocabulary,): the tokens that may come next; None for all."""
@@ -109,9 +111,11 @@ class CallGrammar:
     if self._call is not None:
       if self._call.accept(token):
         self._call, self._text = None, b""
-        self._forced = self._tokenizer.encode(f"\n{self._end}", add_special=False, parse_special=True)
+        line = "\n" if self._own_line else ""
+        self._forced = self._tokenizer.encode(line + self._end, add_special=False, parse_special=True)
+        return not self._end
       return False
-    self._text = (self._text + self._tokenizer.piece(token))[-256:]
+    self._text = (self._text + self._tokenizer.piece(token, special=True))[-256:]
     _, tag, rest = self._text.partition(self._begin.encode())
     if tag and not rest.strip():
       self._call = self._schema.copy()
@@ -123,7 +127,9 @@ class CallGrammar:
 
   def copy(self) -> CallGrammar:
     """The same grammar for another answer."""
-    return CallGrammar(self._schema, self._tokenizer, self._begin, self._end, self._vocabulary, self._several)
+    return CallGrammar(
+      self._schema, self._tokenizer, self._begin, self._end, self._vocabulary, self._several, self._own_line
+    )
 
 
 class _Tokens:

@@ -8,7 +8,7 @@ become characters.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tokenizers import Regex
@@ -263,19 +263,21 @@ KINDS = {
 
 
 class StreamDecoder:
-  """Text of tokens that come one by one: a character is given when its last byte is there, and never before.
+  """Text of tokens that come one by one: a character is given when its last byte is there, and never before. `special`:
+  with control tokens, or with which of them.
 
   >>> decoder = StreamDecoder(tokenizer)
   >>> [decoder.push(token) for token in tokens], decoder.end()
   """
 
-  def __init__(self, tokenizer: Tokenizer, *, special: bool = False) -> None:
+  def __init__(self, tokenizer: Tokenizer, *, special: bool | Container[int] = False) -> None:
     self._tokenizer, self._special = tokenizer, special
     self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
 
   def push(self, token: int) -> str:
     """The characters that are complete with `token`; often one word, and '' where it ends within a character."""
-    return self._bytes.decode(self._tokenizer.piece(token, special=self._special))
+    special = self._special if isinstance(self._special, bool) else token in self._special
+    return self._bytes.decode(self._tokenizer.piece(token, special=special))
 
   def end(self) -> str:
     """U+FFFD if the last character was never completed."""

@@ -28,7 +28,7 @@ from tiny_llm.generate import ContextExceeded, Piece
 from tiny_llm.sampling import TokenLogprob
 from tiny_llm.schema import CallGrammar, SchemaError, SchemaGrammar, Schemas
 from tiny_llm.server.body import Body, Refused, parsed
-from tiny_llm.server.tools import CLOSE, OPEN, Splitter, Tools, tools_of, with_instructions
+from tiny_llm.server.tools import Splitter, Tools, form_of, tools_of, with_instructions
 from tiny_llm.server.worker import Busy, Job, Worker, milliseconds
 from tiny_llm.session import Session
 from tiny_llm.template import ChatTemplateError
@@ -315,13 +315,13 @@ class Server:
     grammar = await asyncio.to_thread(self.grammar_of, tools, schema)
     text = await asyncio.to_thread(self.rendered, messages, tools, variables)
     if tools is not None and tools.forced:
-      text += f"{OPEN}\n"
+      text += tools.begin
     thinks = text.rstrip().endswith("<think>")
     if thinks and isinstance(grammar, SchemaGrammar):
       text += "\n</think>\n\n"  # an answer of a schema begins at once
       thinks = False
     tokens = self.session.tokens_of(text)
-    answers, include = self.answers_of(body, [tokens], count, top, grammar)
+    answers, include = self.answers_of(body, [tokens], count, top, grammar, self.shown(tools))
     stream = body_stream(body)
     body.done()
     self.submit(answers)
@@ -354,16 +354,28 @@ class Server:
   def rendered(self, messages: list[dict[str, Any]], tools: Tools | None, variables: dict[str, Any]) -> str:
     definitions = None
     if tools is not None and tools.schemas:
-      template = self.session.template
-      if template is not None and "tools" in template.source:
+      if self.template_of_tools() is not None:
         definitions = tools.definitions
       else:
         messages = with_instructions(messages, tools)
     return self.session.rendered(messages, tools=definitions, **variables)
 
+  def template_of_tools(self) -> str | None:
+    """The model's template, if it speaks of functions."""
+    template = self.session.template
+    return template.source if template is not None and "tools" in template.source else None
+
+  def shown(self, tools: Tools | None) -> frozenset[int]:
+    """Control tokens that are a part of calls."""
+    marks = () if tools is None or not tools.schemas else tools.form.marks
+    ids = [self.session.tokenizer.id_of(mark) for mark in marks]
+    return frozenset([i for i in ids if i is not None])
+
   def grammar_of(self, tools: Tools | None, schema: dict[str, Any] | None) -> SchemaGrammar | CallGrammar | None:
     """What an answer is held to: a call that is forced, JSON of `schema`, or that calls which it makes parse."""
     free = tools is not None and bool(tools.schemas) and not tools.forced and schema is None
+    if free and tools is not None and tools.form.named:
+      return None  # what follows depends on the name
     wanted = tools.schema() if tools is not None and (tools.forced or free) else schema
     if wanted is None:
       return None
@@ -372,7 +384,8 @@ class Server:
         if self._schemas is None:
           self._schemas = Schemas(self.session.tokenizer, self.session.engine.model.config.vocabulary)
       if free and tools is not None:
-        return self._schemas.calls(wanted, OPEN, CLOSE, several=tools.parallel)
+        form = tools.form
+        return self._schemas.calls(wanted, form.open, form.close, several=tools.parallel, line=form.line)
       return self._schemas.grammar(wanted)
     except SchemaError as error:
       param = "response_format" if wanted is schema else "tools"
@@ -383,7 +396,8 @@ class Server:
     parallel = body.flag("parallel_tool_calls", True)
     if definitions is None and choice in (None, "none", "auto"):
       return None
-    return tools_of([] if definitions is None else definitions, choice, parallel)
+    form = form_of(self.template_of_tools() or "")
+    return tools_of([] if definitions is None else definitions, choice, parallel, form)
 
   def logprobs_of(self, body: Body) -> int | None:
     wanted, top = body.flag("logprobs"), body.integer("top_logprobs", None, 0, 20)
@@ -398,6 +412,7 @@ class Server:
     count: int | None,
     top: int | None,
     grammar: SchemaGrammar | CallGrammar | None,
+    shown: frozenset[int] = frozenset(),
   ) -> tuple[list[Answer], bool]:
     """The answers that a body asks for, and whether a stream is to say its usage."""
     options = body.options(self.session.defaults)
@@ -419,7 +434,8 @@ class Server:
         if options.seed is not None and (copy or number):
           seed = (options.seed + number * times + copy) % (1 << 64)
           drawn = replace(options, seed=seed)
-        request = generate.Request(tokens, drawn, count, stop, ignore, top, None if grammar is None else grammar.copy())
+        own = None if grammar is None else grammar.copy()
+        request = generate.Request(tokens, drawn, count, stop, ignore, top, own, special=shown)
         answers.append(Answer(self, request))
     return answers, include
 

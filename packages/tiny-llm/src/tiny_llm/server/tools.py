@@ -1,5 +1,5 @@
-"""Calls of functions in what a model writes: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, and reasoning
-between `<think>` and `</think>`."""
+"""Calls of functions in what a model writes, in the form that its template shows, and reasoning between `<think>` and
+`</think>`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,50 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tiny_llm.server.body import Refused
+from tiny_uop.records import dataclass
 
-__all__ = ["Splitter", "Tools", "tools_of"]
+__all__ = ["FORMS", "Form", "Splitter", "Tools", "form_of", "tools_of"]
 
+
+@dataclass(frozen=True)
+class Form:
+  """How a model writes calls. `open` begins one, and `close` ends it; without `close` nothing but calls comes to the
+  end of the answer. `arguments` is the name of these in the JSON. `listed`: all calls are one list. `named`: the name
+  stands in front, `open` NAME `named` ARGUMENTS, and each call begins with `open`. `line`: JSON has lines of its own.
+  `id_size`: letters of the ids of calls, for templates that ask for so many."""
+
+  open: str
+  close: str = ""
+  arguments: str = "arguments"
+  listed: bool = False
+  named: str = ""
+  line: bool = False
+  id_size: int = 24
+
+  @property
+  def marks(self) -> tuple[str, ...]:
+    """What may be control tokens, which are text all the same."""
+    return tuple([mark for mark in (self.open, self.close, self.named, CALL_ID * bool(self.named)) if mark])
+
+
+CALL_ID = "[CALL_ID]"
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+HERMES = Form(OPEN, CLOSE, line=True)
+FORMS = {
+  "hermes": HERMES,  # of Qwen and others, and of models whose template does not speak of functions
+  "llama3": Form("<|python_tag|>", arguments="parameters"),
+  "mistral": Form("[TOOL_CALLS]", listed=True, id_size=9),
+  "mistral-named": Form("[TOOL_CALLS]", named="[ARGS]", id_size=9),  # since Mistral Small 3.1
+}
+
+
+def form_of(template: str) -> Form:
+  """The form that a template writes calls in."""
+  if "[TOOL_CALLS]" in template:
+    return FORMS["mistral-named" if "[ARGS]" in template else "mistral"]
+  return FORMS["llama3"] if "<|python_tag|>" in template else HERMES
+
+
 THINK, THOUGHT = "<think>", "</think>"
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -31,10 +71,11 @@ To call one, write its name and its arguments as JSON between tags, and nothing 
 
 
 class Tools:
-  """The functions of a request. `forced` are those of which one must be called, empty if none must."""
+  """The functions of a request. `forced` are those of which one must be called, empty if none must. `form` is how the
+  model writes calls."""
 
-  def __init__(self, definitions: list[dict[str, Any]], choice: Any, parallel: bool) -> None:
-    self.definitions, self.parallel = definitions, parallel
+  def __init__(self, definitions: list[dict[str, Any]], choice: Any, parallel: bool, form: Form = HERMES) -> None:
+    self.definitions, self.parallel, self.form = definitions, parallel, form
     self.schemas = {item["function"]["name"]: item["function"].get("parameters") or NOTHING for item in definitions}
     self.forced: list[str] = []
     if choice == "required" and not self.schemas:
@@ -52,38 +93,83 @@ class Tools:
       self.definitions, self.schemas = [], {}
 
   def schema(self) -> dict[str, Any]:
-    """The JSON of a call of one of the functions that may be called."""
+    """The JSON of a call of one of the functions that may be called, or of a list of them; of its arguments, if its
+    name is written already."""
+    key = self.form.arguments
     calls = [
       {
         "type": "object",
-        "properties": {"name": {"const": name}, "arguments": {"type": "object", **self.schemas[name]}},
-        "required": ["name", "arguments"],
+        "properties": {"name": {"const": name}, key: {"type": "object", **self.schemas[name]}},
+        "required": ["name", key],
         "additionalProperties": False,
       }
       for name in self.forced or self.schemas
     ]
-    return calls[0] if len(calls) == 1 else {"anyOf": calls}
+    if self.prefix:
+      return {"type": "object", **self.schemas[self.forced[0]]}
+    call = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    if not self.form.listed:
+      return call
+    return {"type": "array", "items": call, "minItems": 1, **({} if self.parallel else {"maxItems": 1})}
+
+  @property
+  def begin(self) -> str:
+    """What stands in front of a call that is forced."""
+    if not self.form.close and not self.form.listed and not self.form.named:
+      return ""  # JSON without a tag is how Llama 3 writes calls of functions that it is told of
+    return self.form.open + self.prefix + "\n" * self.form.line
+
+  @property
+  def prefix(self) -> str:
+    """The part of it that belongs to the call: the name of the function, if one is forced, where names stand in
+    front."""
+    return self.forced[0] + self.form.named if self.form.named and len(self.forced) == 1 else ""
 
   def instructions(self) -> str:
     """What a model whose template does not speak of functions is told of them."""
     return INSTRUCTIONS.format(tools="\n".join(json.dumps(item["function"]) for item in self.definitions))
 
-  def call(self, text: str, index: int) -> dict[str, Any] | None:
-    """A call in OpenAI's form; None if `text` is none of a function that there is."""
+  def calls(self, text: str, index: int) -> list[dict[str, Any]]:
+    """Calls in OpenAI's form, the first with a number; none if `text` is not all calls of functions that there are."""
+    made: list[dict[str, Any]] = []
+    for found in self._named(text) if self.form.named and not text.lstrip().startswith(("[", "{")) else _values(text):
+      if not isinstance(found, dict) or not isinstance(found.get("name"), str) or found["name"] not in self.schemas:
+        return []
+      arguments = found.get("arguments", found.get("parameters", {}))
+      if not isinstance(arguments, dict):
+        return []
+      function = {"name": found["name"], "arguments": json.dumps(arguments, ensure_ascii=False)}
+      key = uuid.uuid4().hex[: self.form.id_size]
+      key = key if self.form.id_size < 24 else f"call_{key}"
+      made.append({"index": index + len(made), "id": key, "type": "function", "function": function})
+    return made
+
+  def _named(self, text: str) -> list[Any]:
+    """The calls whose names stand in front of the JSON of their arguments."""
+    found = []
+    for part in text.split(self.form.open):
+      name, _, rest = part.partition(self.form.named)
+      values = _values(rest)
+      if len(values) != 1:
+        return [None]
+      found.append({"name": name.partition(CALL_ID)[0].strip(), "arguments": values[0]})
+    return found
+
+
+def _values(text: str) -> list[Any]:
+  """JSON, one after another with semicolons or commas between them, lists taken apart; [None] for what is none."""
+  decoder, found, rest = json.JSONDecoder(), [], text.strip()
+  while rest:
     try:
-      found = json.loads(text)
+      value, end = decoder.raw_decode(rest)
     except (ValueError, RecursionError):
-      return None
-    if not isinstance(found, dict) or found.get("name") not in self.schemas:
-      return None
-    arguments = found.get("arguments", found.get("parameters", {}))
-    if not isinstance(arguments, dict):
-      return None
-    function = {"name": found["name"], "arguments": json.dumps(arguments, ensure_ascii=False)}
-    return {"index": index, "id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
+      return [None]
+    found += value if isinstance(value, list) else [value]
+    rest = rest[end:].lstrip(" \n;,")
+  return found
 
 
-def tools_of(definitions: Any, choice: Any, parallel: bool) -> Tools:
+def tools_of(definitions: Any, choice: Any, parallel: bool, form: Form = HERMES) -> Tools:
   """The tools of a body, checked."""
   if not isinstance(definitions, list) or len(definitions) > 128:
     raise Refused("tools: expected a list of at most 128 functions", "tools")
@@ -98,7 +184,7 @@ def tools_of(definitions: Any, choice: Any, parallel: bool) -> Tools:
   names = [item["function"]["name"] for item in definitions]
   if len(set(names)) != len(names):
     raise Refused("tools: two functions have one name", "tools")
-  return Tools(definitions, ("auto" if definitions else "none") if choice is None else choice, parallel)
+  return Tools(definitions, ("auto" if definitions else "none") if choice is None else choice, parallel, form)
 
 
 class Splitter:
@@ -111,9 +197,10 @@ class Splitter:
 
   def __init__(self, tools: Tools | None = None, *, thinks: bool = False, forced: bool = False) -> None:
     self._tools = tools if tools is not None and tools.schemas else None
+    self._form = HERMES if tools is None else tools.form
     self._forced = forced
     self._state = "call" if forced else "reasoning" if thinks else "content"
-    self._held = ""
+    self._held = tools.prefix if forced and tools is not None else ""
     self._begun = False
     self.calls = 0
 
@@ -128,29 +215,31 @@ class Splitter:
     """What was held back. A call that is not complete is said, not made."""
     held, self._held = self._held, ""
     if self._state == "call":
-      if call := self._call(held.removesuffix(CLOSE)):
-        return [("call", call)]
-      return [("content", held if self._forced else OPEN + held)] if held else []
-    if self._tools is not None and not self._begun and (call := self._call(held)):
-      return [("call", call)]
+      if calls := self._calls(held.removesuffix(self._form.close)):
+        return calls
+      return [("content", held if self._forced else self._form.open + held)] if held else []
+    if self._tools is not None and not self._begun and (calls := self._calls(held)):
+      return calls
     return [(self._state, held)] if held else []
 
-  def _call(self, text: str) -> dict[str, Any] | None:
-    call = None if self._tools is None else self._tools.call(text, self.calls)
-    self.calls += call is not None
-    return call
+  def _calls(self, text: str) -> list[tuple[str, Any]]:
+    calls = [] if self._tools is None else self._tools.calls(text, self.calls)
+    self.calls += len(calls)
+    return [("call", call) for call in calls]
 
   def _advance(self, found: list[tuple[str, Any]]) -> bool:
     """Takes what is certain from what is held. Whether there may be more."""
+    begin, close = self._form.open, self._form.close
     if self._state == "call":
-      text, tag, rest = self._held.partition(CLOSE)
+      text, tag, rest = self._held.partition(close) if close else (self._held, "", "")
       if not tag:
         return False
-      call = self._call(text)
-      found.append(("content", OPEN + text + CLOSE) if call is None else ("call", call))
+      found += self._calls(text) or [("content", begin + text + close)]
       self._held, self._state = rest.lstrip("\n"), "content"
       return True
-    tags = [THOUGHT] if self._state == "reasoning" else [THINK] * (not self._begun) + [OPEN] * (self._tools is not None)
+    tags = (
+      [THOUGHT] if self._state == "reasoning" else [THINK] * (not self._begun) + [begin] * (self._tools is not None)
+    )
     if self._state == "content" and not self._begun:
       self._held = self._held.lstrip("\n") if self.calls else self._held
       stripped = self._held.lstrip()
@@ -167,7 +256,7 @@ class Splitter:
       place, tag = min(places)
       self._say(found, self._held[:place])
       self._held = self._held[place + len(tag) :]
-      self._state = "call" if tag == OPEN else "content"
+      self._state = "call" if tag == begin else "content"
       return True
     longest = max((n for tag in tags for n in range(1, len(tag)) if self._held.endswith(tag[:n])), default=0)
     self._say(found, self._held[: len(self._held) - longest])
