@@ -10,7 +10,7 @@ import pytest
 from codegen_kernels import CASES, data, garbage, kernel, loop, over, param
 
 from tiny_codegen import Limits, cpu_target
-from tiny_codegen.kernel.loops import next_loop_id
+from tiny_codegen.kernel.loops import kind, loops_of, next_loop_id, size_of
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.lower.peel import rows_left
 from tiny_codegen.opt.apply import apply_opts
@@ -18,7 +18,7 @@ from tiny_codegen.opt.neighbours import opts_of
 from tiny_codegen.opt.tiles import TilingChooser
 from tiny_codegen.opt.vectors import choose_opts
 from tiny_codegen.tiling.choose import best_tiling, dot_cycles, ranked_tilings
-from tiny_codegen.tiling.tiles import Lanes, Rows, Tiling, best_sharing
+from tiny_codegen.tiling.tiles import Lanes, Rows, Tiling, sharings
 from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, simplify
 
 AVX512 = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).target
@@ -160,8 +160,7 @@ def test_few_panels_are_not_packed_again_for_every_row() -> None:
   tiling = tiled(root)
   chosen = choose_opts(root, AVX512)
   opts = chosen[: [o.op for o in chosen].index(OptOps.THREAD)]
-  sharing = best_sharing(apply_opts(root, opts, AVX512), tiling, AVX512.cost)
-  assert sharing is not None
+  sharing = sharings(apply_opts(root, opts, AVX512), tiling, AVX512)[0]
   assert tiling.lanes_from is Lanes.WHOLE or sharing.loop == 1 or sharing.block > 1
 
 
@@ -193,6 +192,21 @@ def test_pixels_are_read_where_they_are() -> None:
     root = places(images, 512, 256, 28 * 28)
     (thread,) = [o for o in choose_opts(root, AVX512) if o.op is OptOps.THREAD]
     assert thread.axis == shared
+
+
+@pytest.mark.parametrize("threads", [16, 64])
+@pytest.mark.parametrize(
+  "root",
+  [matmul(1024, 1024, 1024), places(8, 256, 1024, 14 * 14), places(8, 1024, 256, 14 * 14), places(8, 64, 256, 56 * 56)],
+)
+def test_many_threads_share_as_many_parts(root: UOp, threads: int) -> None:
+  """By blocks of a loop, or by two loops as one; a machine with few threads has the larger parts, which pack less."""
+  shares = []
+  for target in (AVX512, replace(AVX512, threads=threads)):
+    made = apply_opts(root, choose_opts(root, target), target)
+    (shared,) = [r for r in loops_of(made).values() if kind(r) is AxisType.THREAD]
+    shares.append(size_of(shared))
+  assert shares[1] >= max(threads // 2, shares[0])
 
 
 @pytest.mark.parametrize(("form", "rows"), [("nn", 6), ("tt", 8)])

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,15 @@ def test_vectors_of_other_processors(tmp_path: Path, bits: int) -> None:
 @pytest.mark.parametrize("bits", VECTORS)
 def test_vectors_of_other_processors_all(tmp_path: Path, bits: int) -> None:
   assert len(run_kit(tmp_path, "--arch", str(narrower(bits)))) > 800
+
+
+def test_kernels_for_many_threads(tmp_path: Path) -> None:
+  assert len(run_kit(tmp_path, "--arch", str(replace(host_arch(), threads=64)), "--every", "20")) > 40
+
+
+@pytest.mark.nightly
+def test_kernels_for_many_threads_all(tmp_path: Path) -> None:
+  assert len(run_kit(tmp_path, "--arch", str(replace(host_arch(), threads=64)))) > 800
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from tiny_runtime.llvm import Level, LLVMError, compile_assembly, compile_object
 from tiny_runtime_cpu.compiler import renderer_for
 from tiny_runtime_cpu.device import CPUDevice
-from tiny_runtime_cpu.host import Arch, cpu_limit, group_limits, host_arch, memory_bytes
+from tiny_runtime_cpu.host import Arch, cpu_limit, group_limits, host_arch, many, memory_bytes
 from tiny_runtime_cpu.jit_linker import JitLinked
 from tiny_runtime_cpu.linker import links_here
 from tiny_runtime_cpu.machine import PASSES, LoadedObject, has_symbols
@@ -84,8 +85,15 @@ def test_arch_is_text_and_back() -> None:
   assert Arch.parse(str(arch)) == arch
   assert Arch.parse("arm64-apple-darwin:apple-m1").family == "aarch64"
   assert Arch("x86_64-linux", "", "+avx2,-fma").has("avx2") and not Arch("x86_64-linux", "", "-fma").has("fma")
-  with pytest.raises(ValueError, match="not a CPU arch"):
-    Arch.parse("")
+  divided = replace(arch, threads=64)
+  assert Arch.parse(str(divided)) == divided and str(divided).removesuffix(":64") == str(replace(arch, threads=0))
+  for wrong in ("", "x86_64:::16M:many"):
+    with pytest.raises(ValueError, match="not a CPU arch"):
+      Arch.parse(wrong)
+
+
+def test_machines_with_about_as_many_processors_have_the_same_kernels() -> None:
+  assert [many(count) for count in (1, 2, 4, 5, 8, 12, 64, 100)] == [0, 0, 0, 8, 8, 16, 64, 128]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from tiny_uop.records import dataclass
 # virtual machine that is true of the whole host). Copies that read what the copy before wrote, on a server core with
 # 2 MiB of its own: streaming is 1.2 times as fast where each touches 16 MiB, 1.5 times from 64 MiB on.
 KEPT = 32 << 20
+# with up to so many threads the shares of eight iterations are even enough
+FEW_THREADS = 4
 
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 _SIZE = re.compile(r"(\d+)([KMG]?)")
@@ -83,6 +85,8 @@ class Target:
   """`a*b + c` may be fused: MULACC, one rounding."""
   has_threads: bool = False
   """An outermost loop may be a THREAD loop, which several workers share."""
+  threads: int = FEW_THREADS
+  """How many workers there may be: the THREAD loop gets as many iterations as make their shares even, where it can."""
   has_prefetch: bool = False
   """Programs may ask for a cache line before they use it (PREFETCH)."""
   wide_offsets: bool = False

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 def renderer_for(arch: Arch) -> LLVMRenderer:
   """The code generator's view of a processor."""
   from tiny_codegen import CacheSizes, LLVMRenderer, cpu_target
+  from tiny_codegen.target import FEW_THREADS
 
   features = [f for f in arch.features.split(",") if f]
   caches = CacheSizes.parse(arch.caches) if arch.caches else None
-  return LLVMRenderer(cpu_target(arch.triple, arch.cpu, features, caches=caches, dynamic_scheduling=True))
+  target = cpu_target(
+    arch.triple, arch.cpu, features, caches=caches, dynamic_scheduling=True, threads=arch.threads or FEW_THREADS
+  )
+  return LLVMRenderer(target)
 
 
 @dataclass(frozen=True)

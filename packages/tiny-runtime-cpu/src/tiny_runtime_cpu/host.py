@@ -24,19 +24,22 @@ class Arch:
   """LLVM's form: `+avx2,-avx512f`. What the processor's name implies and the machine lacks is there with a minus."""
   caches: str = ""
   """Bytes of the levels 1, 2 and 3 that a core has: `48K,2M,16M`; empty: what is usual for such a processor."""
+  threads: int = 0
+  """How many threads kernels are divided for; 0: few."""
 
   def __str__(self) -> str:
-    return ":".join((self.triple, self.cpu, self.features, self.caches))
+    return ":".join((self.triple, self.cpu, self.features, self.caches, *([str(self.threads)] if self.threads else ())))
 
   @classmethod
   def parse(cls, text: str) -> Arch:
     """The inverse of `str`. All but the triple may be left out: `x86_64-unknown-linux-gnu:x86-64-v3`."""
-    triple, cpu, features, caches, *rest = (*text.split(":"), "", "", "")
-    if not triple or any(rest):
+    triple, cpu, features, caches, threads, *rest = (*text.split(":"), "", "", "", "")
+    if not triple or any(rest) or not (threads.isdecimal() or not threads):
       raise ValueError(
-        f"not a CPU arch: {text!r}, expected 'triple:cpu:features:caches', as `tiny_runtime_cpu.host_arch()` gives"
+        f"not a CPU arch: {text!r}, expected 'triple:cpu:features:caches:threads', as `tiny_runtime_cpu.host_arch()` "
+        "gives"
       )
-    return cls(triple, cpu, features, caches)
+    return cls(triple, cpu, features, caches, int(threads or 0))
 
   @property
   def processor(self) -> Processor:
@@ -64,7 +67,13 @@ class Arch:
 def host_arch() -> Arch:
   """The processor that this process runs on, with what the system lets it use."""
   processor = host_processor()
-  return Arch(processor.triple, processor.cpu, permitted(processor.features), host_caches())
+  return Arch(processor.triple, processor.cpu, permitted(processor.features), host_caches(), many(cpu_limit()))
+
+
+def many(threads: int) -> int:
+  """For how many threads kernels are divided where there are so many: powers of two, so that machines with about as
+  many have the same kernels; 0 for up to four."""
+  return 0 if threads <= 4 else 1 << (threads - 1).bit_length()
 
 
 def cpu_limit() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.loops import kind, loops_of, next_loop_id
@@ -14,7 +15,7 @@ from tiny_codegen.opt.dot_products import best_ways
 from tiny_codegen.staging.stage import lower_stage
 from tiny_codegen.tiling.choose import dot_cycles
 from tiny_codegen.tiling.cost import depth_of
-from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, best_sharing, row_by_row
+from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Sharing, Tiling, row_by_row, sharings
 from tiny_uop import AxisType, Opt, OptOps, simplify
 
 
@@ -117,14 +118,32 @@ class TilingChooser(OptList):
 
   def share(self, tiling: Tiling) -> None:
     """THREAD on the loop of a sum of products that is best shared. A block of its iterations stays where the loop was:
-    what has been packed around it is there for all of the block."""
-    sharing = best_sharing(self.root, tiling, self.target.cost)
-    if sharing is None:
-      return
+    what has been packed around it is there for all of the block. Two loops become one first, where one alone has too
+    few iterations for all threads."""
+    for sharing in sharings(self.root, tiling, self.target):
+      if sharing.merged is None:
+        self._share_one(sharing)
+        return
+      if self.attempt(partial(self._share_two, sharing)):
+        return
+
+  def _share_one(self, sharing: Sharing) -> None:
     before = [r.arg[0] for r in self.root.src[0].src[1:] if kind(r) is AxisType.LOOP]
     inside = next_loop_id(self.root)
     if self.take(Opt(OptOps.THREAD, sharing.loop, sharing.block if sharing.block > 1 else 0)) and sharing.block > 1:
       self._reorder([inside if i == sharing.loop else i for i in before])
+
+  def _share_two(self, sharing: Sharing) -> bool:
+    assert sharing.merged is not None
+    before = [r.arg[0] for r in self.root.src[0].src[1:] if kind(r) is AxisType.LOOP]
+    inside = next_loop_id(self.root)
+    if sharing.block > 1 and not self.take(Opt(OptOps.SPLIT, sharing.merged, sharing.block)):
+      return False
+    if not self.take(Opt(OptOps.MERGE, sharing.loop, sharing.merged), Opt(OptOps.THREAD, sharing.loop, 0)):
+      return False
+    if sharing.block > 1:
+      self._reorder([inside if i == sharing.merged else i for i in before])
+    return self.fits()
 
   def _reorder(self, wanted: list[int]) -> None:
     """SWAP output loops until they are in an order."""

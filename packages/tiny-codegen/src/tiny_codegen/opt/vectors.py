@@ -25,10 +25,11 @@ from tiny_codegen.opt.transpose import transpose_copy
 from tiny_codegen.opt.vector_cost import Cost, nodes_of_body
 from tiny_codegen.opt.workgroups import choose_group_opts
 from tiny_codegen.staging.stage import stage_twins
-from tiny_codegen.target import KEPT, Target
+from tiny_codegen.target import FEW_THREADS, KEPT, Target
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, PtrDType, UOp, dtypes
 
 THREAD_WORK = 32768
+SHARES = 4  # of a thread, with which the division among many is even enough
 THREAD_BLOCK = 64
 MAX_CHOICES = 20000
 MAX_NODES = 1200  # of a loop body that has been written out: more costs compile time and instruction cache
@@ -395,6 +396,8 @@ class Chooser(TilingChooser):
     summed = [u.ranges for u in nodes if u.op is Ops.REDUCE]
     movable = [r for place, r in enumerate(common) if all(r in s or s.isdisjoint(common[:place]) for s in summed)]
     long = [r for r in movable if r.src[0].vmax >= 16] or sorted(movable, key=lambda r: -size_of(r))
+    if self.target.threads > FEW_THREADS and self._two_loops(common, long, movable):
+      return
     for loop in long:
       if (piece := self._piece(loop)) and self.take(
         Opt(OptOps.SPLIT, loop.arg[0], piece), Opt(OptOps.THREAD, loop.arg[0], 0)
@@ -402,6 +405,20 @@ class Chooser(TilingChooser):
         return
       if loop.src[0].vmax > 1 and self.take(Opt(OptOps.THREAD, loop.arg[0], self.blocks.get(loop.arg[0], 0))):
         return
+
+  def _two_loops(self, common: list[UOp], long: list[UOp], movable: list[UOp]) -> bool:
+    """THREAD on two loops as one, the one that would be shared and the next around or inside of it, where that alone
+    has too few iterations for all threads."""
+    loop = long[0] if long else None
+    if loop is None or loop.src[0].vmax >= self.target.threads * SHARES:
+      return False
+    place = common.index(loop)
+    for outer, inner in ((place - 1, place), (place, place + 1)):
+      if 0 <= outer and inner < len(common) and all(common[n] in movable for n in (outer, inner)):
+        axis = common[outer].arg[0]
+        if self.take(Opt(OptOps.MERGE, axis, common[inner].arg[0]), Opt(OptOps.THREAD, axis, 0)):
+          return True
+    return False
 
   def _piece(self, loop: UOp) -> int:
     """How many iterations of a loop inside of one that runs in order stay inside of it, so that a thread that goes

@@ -23,7 +23,7 @@ from tiny_codegen.lower.peel import lanes_left, rows_left, rows_of_last
 from tiny_codegen.lower.skip_padding_taps import has_room, share_inside
 from tiny_codegen.lower.transpose_in_registers import LEAST_ROWS
 from tiny_codegen.lower.vectorize import WIDE
-from tiny_codegen.target import KEPT, CacheSizes, Target
+from tiny_codegen.target import FEW_THREADS, KEPT, CacheSizes, Target
 from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, farthest, row_by_row
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
@@ -330,12 +330,13 @@ class TileCost:
       return []  # `peel` leaves gates in such loops
     row = self.row_bytes
     shared = self.c.outputs / (self.lane_size * self.row_size)
+    least = max(self.cost.shared_passes, self.target.threads if self.target.threads > FEW_THREADS else 0)
     return [
       n
       for n in range(2, min(every // 2, self.cost.panels_row // row) + 1)
       if every % n == 0
       and n * self.panel <= self.caches.second * self.cost.panels_share
-      and every // n * shared >= self.cost.shared_passes
+      and every // n * shared >= least
     ]
 
   def _images(self, rows_from: Rows) -> list[int]:

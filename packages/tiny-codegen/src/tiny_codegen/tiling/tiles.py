@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 
 from tiny_codegen.cost_model import CACHE_LINE, CostModel
 from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.peel import lanes_left, rows_left
+from tiny_codegen.target import FEW_THREADS, Target
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.records import dataclass
 
@@ -86,44 +88,90 @@ def divides(loop: UOp, amount: int) -> bool:
 
 @dataclass(frozen=True)
 class Sharing:
-  """How threads share the output loops of a tiled sum of products: a loop, and how many iterations at a time."""
+  """How threads share the output loops of a tiled sum of products: a loop, and how many iterations at a time; or each
+  iteration of it with so many at a time of `merged`, a loop inside of it."""
 
   cost: float
   loop: int
   block: int
+  merged: int | None = None
 
 
-def best_sharing(root: UOp, tiling: Tiling, cost: CostModel) -> Sharing | None:
-  """Which loop goes to threads: long enough for the work to be even, and so that little is packed more than once.
+def sharings(root: UOp, tiling: Tiling, target: Target) -> list[Sharing]:
+  """Which loop may go to threads, best first: long enough for the work to be even, and so that little is packed more
+  than once.
 
   The shared loop goes outside all others. What is packed outside of it now, and does not depend on it, is then packed
   again for each block of iterations; what depends on no loop at all is packed once by each thread in any case, and what
   depends on a loop that runs in order for each block, since that loop is inside. Where lanes are read from memory,
   iterations that follow each other stay next to each other there; and so should rows: those of images that threads
   share are other images for each. The last panel, or tile, of a shared loop is as large as the others, whatever is left
-  for it (see `peel`).
+  for it (see `peel`). For many threads two loops may be shared as one.
   """
   order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
-  packed: list[tuple[int, float]] = []  # the depth at which something is packed, and what that costs
+  choices = [*_one_loop(root, order, tiling, target)]
+  if target.threads > FEW_THREADS:
+    choices += _two_loops(root, order, tiling, target)
+  return sorted(choices, key=lambda s: (s.cost, s.loop, s.block, s.merged or 0))
+
+
+def _one_loop(root: UOp, order: list[UOp], tiling: Tiling, target: Target) -> Iterator[Sharing]:
+  packed, threads = _packed(root, order, tiling, target.cost), target.threads
+  for depth, loop in enumerate(order):
+    size = extent(loop)
+    if size is None or size < 2:
+      continue
+    for block in {1, max(1, size // 8), *(_even_blocks(size, threads) if threads > FEW_THREADS else ())}:
+      if size % block == 0:
+        again = sum(part for inside, part in packed if depth > inside) * (size // block - 1)
+        apart = _apart(tiling, order[:depth], loop, target.cost)
+        more = again + apart + _beyond(tiling, loop, block)
+        yield Sharing(_shared_cost(more, size // block, threads), loop.arg[0], block)
+
+
+def _two_loops(root: UOp, order: list[UOp], tiling: Tiling, target: Target) -> Iterator[Sharing]:
+  packed = _packed(root, order, tiling, target.cost)
+  for depth, outer in enumerate(order):
+    for deeper in range(depth + 1, len(order)):
+      inner = order[deeper]
+      most, size = extent(outer) or 0, extent(inner) or 0
+      if min(most, size) < 2:
+        continue
+      apart = _apart(tiling, order[:depth], outer, target.cost)
+      apart += _apart(tiling, [r for r in order[:deeper] if r is not outer], inner, target.cost)
+      beyond = _beyond(tiling, outer, 1) + _beyond(tiling, inner, 1)
+      for block in (n for n in range(1, size) if size % n == 0):
+        pieces = size // block
+        again = sum(
+          part * ((most if depth > inside else 1) * (pieces if deeper > inside else 1) - 1) for inside, part in packed
+        )
+        cost = _shared_cost(again + apart + beyond, most * pieces, target.threads)
+        yield Sharing(cost, outer.arg[0], block, inner.arg[0])
+
+
+def _packed(root: UOp, order: list[UOp], tiling: Tiling, cost: CostModel) -> list[tuple[int, float]]:
+  """What is packed inside of loops: the depth, -1 outside of all, and the part of the time that it takes."""
+  found = []
   rows, lanes = _packing(tiling.rows_of, tiling.row_loop, cost), _packing(tiling.lanes_of, tiling.lane_loop, cost)
   for stage in (u for u in root.toposort if u.op is Ops.STAGE):
     cycles = lanes if _reads(stage, tiling.lanes_of.slot) else rows
     depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
     ordered = any(kind(r) is AxisType.ORDER for r in stage.src[0].ranges)
     if depths or ordered:
-      packed.append((max(depths, default=-1), cycles / tiling.cycles))
-  choices = []
-  for depth, loop in enumerate(order):
-    size = extent(loop)
-    if size is None or size < 2:
-      continue
-    for block in {1, max(1, size // 8)}:
-      if size % block == 0:
-        again = sum(part for inside, part in packed if depth > inside) * (size // block - 1)
-        apart = _apart(tiling, order[:depth], loop, cost)
-        uneven = _beyond(tiling, loop, block) + 0.5 * block / size
-        choices.append(Sharing(again + apart + uneven, loop.arg[0], block))
-  return min(choices, key=lambda s: (s.cost, s.loop, s.block), default=None)
+      found.append((max(depths, default=-1), cycles / tiling.cycles))
+  return found
+
+
+def _even_blocks(size: int, threads: int) -> Iterator[int]:
+  """Iterations at a time that leave each thread one to four shares of equal length."""
+  return (max(1, size // (threads * shares)) for shares in (1, 2, 4))
+
+
+def _shared_cost(more: float, shares: int, threads: int) -> float:
+  """What is lost, in parts of the time: `more` work for all threads together, and what they wait for the last one."""
+  if threads <= FEW_THREADS:
+    return more + 0.5 / shares
+  return (1 + more) * max(1 + 0.5 / shares, -(-shares // threads) * threads / shares) - 1
 
 
 def _apart(tiling: Tiling, outside: list[UOp], loop: UOp, cost: CostModel) -> float:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tiny_runtime.compile_cache import cached_bytes
+from tiny_runtime.llvm.identity import identity
 from tiny_runtime.llvm.names import name_by_features
 from tiny_runtime.llvm.processor import Processor
 
@@ -34,8 +35,8 @@ def llvm_version() -> str:
 def host_processor() -> Processor:
   """The processor that this process runs on, with all that its name implies and the machine lacks as `-feature`; by
   the name that fits its features, if the machine shows another one."""
-  where, what = library(), processors()
-  answer = known("processor", f"{where}\n{what}" if where and what else "", _ask_processor)
+  about = (library(), processors(), identity())
+  answer = known("processor", "\n".join(about) if all(about) else "", _ask_processor)
   return Processor(*answer.split("\n"))
 
 

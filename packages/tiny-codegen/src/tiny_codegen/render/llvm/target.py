@@ -91,9 +91,10 @@ def cpu_target(
   name: str = "llvm",
   caches: CacheSizes | None = None,
   dynamic_scheduling: bool = False,
+  threads: int = Target.threads,
 ) -> LLVMTarget:
-  """A host processor from its LLVM triple, CPU name, features ("+avx2", "-avx512f", …) and cache sizes (None:
-  `usual_caches`). `dynamic_scheduling`: as in LLVMTarget.
+  """A host processor from its LLVM triple, CPU name, features ("+avx2", "-avx512f", …), cache sizes (None:
+  `usual_caches`) and how many threads there may be. `dynamic_scheduling`: as in LLVMTarget.
 
   What it can do follows from these alone, so the result is the same on every machine. An unknown architecture
   gets the portable minimum: 128-bit vectors, no fused multiply-add, emulated half precision.
@@ -116,6 +117,7 @@ def cpu_target(
     max_vector_lanes=64,
     has_fma=has.fma,
     has_threads=True,
+    threads=threads,
     has_prefetch=True,
     wide_offsets=arch in ("x86_64", "amd64", "aarch64", "arm64"),
     has_streaming=arch in ("x86_64", "amd64"),

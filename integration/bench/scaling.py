@@ -1,0 +1,199 @@
+"""How kernels would divide among more processors than this machine has: a simulation of the thread pool.
+
+    hatch run scaling                      # all workloads of `bench` that are one call, on one and two sockets
+    hatch run scaling conv --threads 16 64
+
+Each kernel of a workload is compiled for this processor with so many threads, and timed on one. The division of its
+outermost loop is that of the pool (`tiny_runtime_cpu.program.divide`); threads claim parts as `pool.ll` has them do;
+the rest is data: what a claim costs, and when workers wake. Printed for each number of threads:
+
+* faster: one thread's time by the simulated one, of all kernels of the workload;
+* imbalance: by how much a kernel takes longer than if all the threads that its work is enough for had an equal share of
+  it, the worst of those that take at least 1 ms on one thread;
+* far: bytes that a thread on one socket reads or writes of another's memory, of those of a kernel;
+* claims: of the one counter that all threads of a kernel share, per kernel;
+* work: one thread's time of the kernels for so many threads by that of those for one: what is packed several times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter, thread_time
+from typing import Any
+
+import numpy as np
+
+THREADS = (2, 4, 8, 16, 32, 64, 128)
+LONG = 1e6
+"""Nanoseconds on one thread from which on a kernel counts for the imbalance."""
+
+
+@dataclass(frozen=True)
+class Machine:
+  """What is simulated. Times are in nanoseconds."""
+
+  sockets: int = 1
+  claim: float = 50.0
+  """What one thread pays for a part, and for which the counter is another's."""
+  shared: float = 40.0
+  """What the counter's line takes to get to the next processor: claims wait for each other for so long."""
+  wake: float = 1500.0
+  """Until the first worker runs; it spins."""
+  woken: float = 60.0
+  """From one worker to the next."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+  """A kernel: iterations of its outermost loop, nanoseconds on one thread, and bytes that it reads and writes."""
+
+  name: str
+  extent: int
+  nanoseconds: float
+  useful: int
+  nbytes: int
+
+
+@dataclass(frozen=True)
+class Division:
+  """What the simulation says of one kernel."""
+
+  nanoseconds: float
+  imbalance: float
+  far: float
+  claims: int
+
+
+def simulate(kernel: Kernel, threads: int, machine: Machine) -> Division:
+  """One launch, with the pool's division, on so many processors."""
+  from tiny_runtime_cpu.program import divide
+
+  parts, used = divide(kernel.extent, kernel.useful, threads)
+  if used == 1:
+    return Division(kernel.nanoseconds, min(kernel.useful, threads) - 1.0, 0.0, 0)
+  each = kernel.nanoseconds / kernel.extent
+  quotient, remainder = divmod(kernel.extent, parts)
+  ready = [(0.0 if n == 0 else machine.wake + machine.woken * n, n) for n in range(used)]
+  heapq.heapify(ready)
+  free, ends = 0.0, [0.0] * used
+  near = [0] * machine.sockets
+  for part in range(parts):
+    now, thread = heapq.heappop(ready)
+    begun = max(now, free)
+    free = begun + machine.shared
+    length = quotient + (part < remainder)
+    done = begun + machine.claim + length * each
+    near[thread * machine.sockets // used] += length
+    ends[thread] = done
+    heapq.heappush(ready, (done, thread))
+  end = max(ends)
+  # pages are on the socket of whoever touched them first; the parts that a thread claims differ from launch to launch
+  share = sum((n / kernel.extent) ** 2 for n in near)
+  ideal = kernel.nanoseconds / min(kernel.useful, threads)
+  return Division(end, end / ideal - 1, 1 - share, parts + used)
+
+
+class Kernels:
+  """The kernels of a workload, compiled for a number of threads and timed on one thread of this machine."""
+
+  def __init__(self, name: str, seconds: float) -> None:
+    from suite.launching import kernels_of
+
+    from tiny_runtime_cpu import CPUDevice
+
+    self.asts, self.seconds, self.device = kernels_of(name), seconds, CPUDevice()
+    self._timed: dict[bytes, float] = {}
+
+  def divided_for(self, threads: int) -> list[Kernel]:
+    """As they are compiled on a machine with so many."""
+    from suite.launching import launcher, memory_for
+
+    from tiny_runtime.execution import measure
+    from tiny_runtime_cpu import host_arch
+    from tiny_runtime_cpu.compiler import CPUCompiler
+    from tiny_runtime_cpu.host import many
+
+    compiler = CPUCompiler(replace(host_arch(), threads=many(threads)))
+    made = []
+    for ast in self.asts:
+      binary = compiler.compile(ast)
+      program: Any = self.device.load(binary)
+      if binary.code not in self._timed:
+        launch = launcher(self.device, binary, program, memory_for(self.device, binary.params))
+        times, end = list[float](), perf_counter() + self.seconds
+        while perf_counter() < end or len(times) < 5:
+          start = thread_time()  # of this thread alone: others may have the processor between
+          launch()
+          times.append(thread_time() - start)
+        self._timed[binary.code] = min(times) * 1e9
+      (extent, *_), *_ = binary.sizes(measure.largest(binary))
+      nbytes = int(binary.nbytes.vmax)
+      made.append(Kernel(binary.entry, extent, self._timed[binary.code], program.useful_threads, nbytes))
+    return made
+
+
+def rows(alone: float, kernels: Sequence[Kernel], threads: int, machine: Machine) -> tuple[str, ...]:
+  """A line of the table."""
+  found = [simulate(kernel, threads, machine) for kernel in kernels]
+  took = sum(division.nanoseconds for division in found)
+  long = [division.imbalance for kernel, division in zip(kernels, found) if kernel.nanoseconds >= LONG]
+  far = sum(division.far * kernel.nbytes for kernel, division in zip(kernels, found))
+  work = sum(kernel.nanoseconds for kernel in kernels)
+  return (
+    str(threads), f"{alone / took:.1f}", f"{max(long):.1%}" if long else "–", f"{far * 1e-6:.1f} MB",
+    f"{sum(division.claims for division in found) / len(found):.0f}", f"{work / alone:.2f}",
+  )  # fmt: skip
+
+
+def main() -> None:
+  """See the head of this file."""
+  from suite.launching import names_of
+  from suite.workloads import all_workloads
+
+  parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+  parser.add_argument("only", nargs="*", help="groups, or parts of the names of workloads (default: all)")
+  parser.add_argument("--threads", nargs="+", type=int, default=THREADS)
+  parser.add_argument("--sockets", type=int, default=2, help="of the simulated machine, with half of the threads each")
+  parser.add_argument("--seconds", type=float, default=0.2, help="of timing each kernel here (default: 0.2)")
+  parser.add_argument(
+    "--kernels", action="store_true", help="a line per kernel as well: iterations, time on one thread"
+  )
+  options = parser.parse_args()
+  names = names_of(options.only or sorted({workload.group for workload in all_workloads(False)}))
+  machine = Machine(options.sockets)
+  worst: list[tuple[float, str]] = []
+  for name in names:
+    workload = Kernels(name, options.seconds)
+    alone = sum(kernel.nanoseconds for kernel in workload.divided_for(1))
+    table: list[tuple[str, ...]] = [("threads", "faster", "imbalance", "far", "claims", "work")]
+    print(name)
+    for count in options.threads:
+      kernels = workload.divided_for(count)
+      table.append(rows(alone, kernels, count, machine))
+      for kernel in kernels:
+        if options.kernels:
+          print(
+            f"  {count} threads: {kernel.name}: {kernel.extent:,} parts, {kernel.nanoseconds * 1e-3:,.0f} µs on one"
+          )
+        if kernel.nanoseconds >= LONG and (over := simulate(kernel, count, machine).imbalance) > 0.05:
+          worst.append((over, f"{name}: {kernel.name} on {count} threads, {kernel.extent:,} parts"))
+    widths = [max(len(row[n]) for row in table) for n in range(6)]
+    for row in table:
+      print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)), flush=True)
+  print(f"\nmore than 5 % of imbalance: {len(worst)}")
+  for over, what in sorted(worst, reverse=True):
+    print(f"  {over:6.1%}  {what}")
+
+
+if __name__ == "__main__":
+  os.environ["CPU_COUNT"] = "1"
+  os.environ.setdefault("DEVICE", "CPU")
+  sys.path.insert(0, str(Path(__file__).parent))
+  np.seterr(all="ignore")
+  main()

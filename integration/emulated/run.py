@@ -1,0 +1,238 @@
+"""The wheels, their tests and the demo on processors that this machine is not, under qemu's emulation of programs.
+
+python integration/emulated/run.py aarch64                      # all parts, on the processors that are listed for it
+python integration/emulated/run.py x86_64 --cpu Nehalem --only kit
+python integration/emulated/run.py aarch64 --cpu max -- -c 'import platform; print(platform.machine())'
+
+See README.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "out" / "emulated"
+PYTHON = "3.11"
+SUITE = "bookworm"
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+PACKAGES = (f"python{PYTHON}", "libstdc++6")
+WHEELS = ("numpy", "llvmlite", "hypothesis", "pytest", "pytest-xdist", "pytest-timeout", "scikit-learn", "tqdm")
+PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
+OURS = ("tiny-uop", "tiny-sched", "tiny-codegen", "tiny-runtime", "tiny-runtime-cpu", "tiny-tensor")
+SECONDS = 3 * 3600
+
+HWCAPS = {
+  16: "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma lrcpc dcpop sha3 sm3 "
+      "sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca pacg",
+  26: "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16 "
+      "dgh rng bti mte ecv afp rpres",
+}  # fmt: skip
+"""Names of the bits of getauxval's answers, from the lowest on: Linux, Documentation/arch/arm64/elf_hwcaps.rst."""
+
+
+@dataclass(frozen=True)
+class Machine:
+  """What is emulated: Debian's name of the architecture, qemu's program, and processors by qemu's names. The numbers
+  are what `/proc/cpuinfo` says of an arm64 processor (implementer, part), from which LLVM takes its name."""
+
+  debian: str
+  qemu: str
+  processors: dict[str, tuple[int, int]]
+
+
+MACHINES = {
+  "aarch64": Machine(
+    "arm64", "qemu-aarch64-static", {"max": (0, 0x51), "neoverse-n1": (0x41, 0xD0C), "a64fx": (0x46, 0x001)}
+  ),
+  "x86_64": Machine("amd64", "qemu-x86_64-static", {"Haswell": (0, 0), "Nehalem": (0, 0)}),
+}
+TENSOR_TESTS = "realize products sort parts random symbolic special gradient"
+PARTS = {
+  "table": ("-m", "tiny_runtime"),
+  "kit": ("-m", "pytest", "-q", "-n", "2", "-rs", "--pyargs", "tiny_runtime.conformance", "--backend", "CPU"),
+  "cpu": ("-m", "pytest", "-q", "-n", "2", "-rs", "packages/tiny-runtime-cpu/tests"),
+  "tensor": ("-m", "pytest", "-q", "-n", "2", "-rs",
+             *[f"packages/tiny-tensor/tests/test_tensor_{name}.py" for name in TENSOR_TESTS.split()]),
+  "demo": ("integration/examples/digits.py", "--epochs", "2"),
+}  # fmt: skip
+
+
+def main() -> int:
+  parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+  parser.add_argument("machine", choices=MACHINES)
+  parser.add_argument("--cpu", action="append", metavar="NAME", help="a processor, by qemu's name; several times")
+  parser.add_argument("--only", action="append", choices=PARTS, help="a part; several times")
+  parser.add_argument("--folder", type=Path, default=FOLDER, help=f"what is fetched and built (default: {FOLDER})")
+  parser.add_argument("command", nargs="*", metavar="-- ARGUMENT", help="run Python with these instead of the parts")
+  options = parser.parse_args()
+  machine = MACHINES[options.machine]
+  system = System(options.machine, machine, options.folder.resolve())
+  system.prepare()
+  rows = []
+  for cpu in options.cpu or machine.processors:
+    if options.command:
+      return system.run(cpu, options.command, None)
+    for name in options.only or PARTS:
+      print(f"{options.machine} {cpu}: {name}", flush=True)
+      log = system.folder / "logs" / f"{options.machine}-{cpu}-{name}.txt"
+      began = time.monotonic()
+      status = system.run(cpu, PARTS[name], log)
+      rows.append((cpu, name, "passed" if status == 0 else f"exit {status}", f"{time.monotonic() - began:.0f} s",
+                   summary(log.read_text(errors="replace"))))  # fmt: skip
+      print("  " + "  ".join(rows[-1][2:]), flush=True)
+      if status:
+        print("\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-30:]))
+  widths = [max(len(row[n]) for row in rows) for n in range(4)]
+  print("\n" + "\n".join("  ".join([*(cell.ljust(w) for cell, w in zip(row, widths)), row[4]]) for row in rows))
+  print(f"logs: {system.folder / 'logs'}")
+  return int(any(row[2] != "passed" for row in rows))
+
+
+def summary(text: str) -> str:
+  """The last line that says something: of pytest, its counts."""
+  lines = [line.strip("= ") for line in text.splitlines() if line.strip()]
+  counts = [line for line in lines if re.match(r"\d+ (passed|failed|skipped)", line)]
+  return (counts or lines or [""])[-1][:100]
+
+
+class System:
+  """A folder with another machine's Python, wheels for it and ours, and qemu, made without root's rights."""
+
+  def __init__(self, name: str, machine: Machine, folder: Path) -> None:
+    self.name, self.machine, self.folder = name, machine, folder
+    self.root, self.site = folder / f"root-{name}", folder / f"site-{name}"
+    self.qemu = folder / "qemu" / "usr" / "bin" / machine.qemu
+
+  def prepare(self) -> None:
+    """Fetches and unpacks what is not there, and installs our wheels anew."""
+    for part in ("packages", "wheels", "logs"):
+      (self.folder / part).mkdir(parents=True, exist_ok=True)
+    if not self.qemu.exists():
+      self.unpack(self.fetch(self.native(), ("qemu-user-static",)), self.folder / "qemu")
+    if not (self.root / "ready").exists():
+      self.unpack(self.fetch(self.machine.debian, PACKAGES), self.root)
+      (self.root / "ready").touch()
+    if not (self.site / "ready").exists():
+      shutil.rmtree(self.site, ignore_errors=True)
+      self.pip("install", "--target", str(self.site), "--only-binary=:all:", "--python-version", PYTHON,
+               *[f"--platform={platform}_{self.name}" for platform in PLATFORMS], *WHEELS)  # fmt: skip
+      (self.site / "sitecustomize.py").write_text(STARTS)
+      (self.site / "ready").touch()
+    built, ours = self.folder / "wheels", self.folder / "ours"
+    for old in (built, ours):
+      shutil.rmtree(old, ignore_errors=True)
+    self.pip("wheel", "--no-deps", "-w", str(built), *[str(ROOT / "packages" / name) for name in OURS])
+    self.pip("install", "--target", str(ours), "--no-deps", *map(str, built.glob("*.whl")))
+
+  def run(self, cpu: str, arguments: Sequence[str], log: Path | None) -> int:
+    """Runs Python with the arguments; what it says goes to a file, or to the terminal. Gives back its status."""
+    python = self.python(cpu)
+    command = [str(python), *arguments]
+    if log is None:
+      return subprocess.run(command, cwd=ROOT).returncode
+    with log.open("wb") as file:
+      try:
+        return subprocess.run(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, timeout=SECONDS).returncode
+      except subprocess.TimeoutExpired:
+        file.write(f"\nnot over after {SECONDS} s\n".encode())
+        return 124
+
+  def python(self, cpu: str) -> Path:
+    """A command that is Python on that processor. It has a cache of kernels of its own only where none is given."""
+    root, command = self.folder / f"root-{self.name}-{cpu}", self.folder / "bin" / f"python-{self.name}-{cpu}"
+    if not root.exists():
+      # what qemu looks for before the host's: another's files, and a list of processors for each
+      made = root.with_suffix(".new")
+      shutil.rmtree(made, ignore_errors=True)
+      (made / "proc").mkdir(parents=True)
+      for entry in self.root.iterdir():
+        (made / entry.name).symlink_to(entry)
+      made.rename(root)
+    environment = {
+      "PYTHONPATH": os.pathsep.join(map(str, (self.folder / "ours", self.site))), "PYTHONDONTWRITEBYTECODE": "1",
+      "OPENBLAS_CORETYPE": "ARMV8" if self.name == "aarch64" else "Nehalem", "PYTHONHASHSEED": "0",
+    }  # fmt: skip
+    if self.name == "aarch64" and not (root / "proc" / "cpuinfo").exists():
+      (root / "proc" / "cpuinfo").write_text(self.cpuinfo(cpu, root, environment))
+    command.parent.mkdir(exist_ok=True)
+    exports = [f"export {name}='{value}'" for name, value in environment.items()]
+    cache = f"${{XDG_CACHE_HOME:-{self.folder / 'cache' / self.name}}}"
+    command.write_text("\n".join([
+      "#!/bin/sh", *exports, f"export EMULATED_PYTHON='{command}'", f'export XDG_CACHE_HOME="{cache}"',
+      f"exec '{self.qemu}' -L '{root}' -cpu {cpu} '{root}/usr/bin/python{PYTHON}' \"$@\"", "",
+    ]))  # fmt: skip
+    command.chmod(0o755)
+    return command
+
+  def cpuinfo(self, cpu: str, root: Path, environment: dict[str, str]) -> str:
+    """What Linux would list of the processor, by what it says of itself: qemu shows the host's list."""
+    ask = f"from ctypes import *; f = CDLL(None).getauxval; f.restype = c_ulong; print([f(n) for n in {list(HWCAPS)}])"
+    command = [str(self.qemu), "-L", str(root), "-cpu", cpu, f"{root}/usr/bin/python{PYTHON}", "-c", ask]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    words = [int(word) for word in re.findall(r"\d+", said)]
+    features = [
+      name for names, word in zip(HWCAPS.values(), words) for n, name in enumerate(names.split()) if word >> n & 1
+    ]
+    implementer, part = self.machine.processors.get(cpu, (0, 0x51))
+    one = (f"BogoMIPS\t: 100.00\nFeatures\t: {' '.join(features)}\nCPU implementer\t: {implementer:#04x}\n"
+           f"CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: {part:#05x}\nCPU revision\t: 0\n")  # fmt: skip
+    return "\n".join(f"processor\t: {n}\n{one}" for n in range(os.cpu_count() or 1))
+
+  # *** fetching ***
+
+  def native(self) -> str:
+    return subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
+
+  def fetch(self, architecture: str, names: Sequence[str]) -> Iterator[Path]:
+    """Debian's packages, with all that they need, into a folder; apt-get with lists and states of its own."""
+    place = self.folder / "packages" / architecture
+    for part in ("lists/partial", "archives/partial"):
+      (place / part).mkdir(parents=True, exist_ok=True)
+    (place / "status").touch()
+    (place / "sources.list").write_text(f"deb [signed-by={KEYRING}] http://deb.debian.org/debian {SUITE} main\n")
+    settings = {
+      "APT::Architecture": architecture, "APT::Architectures": architecture, "Dir::State": place,
+      "Dir::State::lists": place / "lists", "Dir::State::status": place / "status", "Dir::Cache": place,
+      "Dir::Cache::archives": place / "archives", "Dir::Etc::sourcelist": place / "sources.list",
+      "Dir::Etc::sourceparts": "/dev/null", "Debug::NoLocking": "1", "APT::Sandbox::User": "root",
+    }  # fmt: skip
+    apt = ["apt-get", "-qq", *[word for key, value in settings.items() for word in ("-o", f"{key}={value}")]]
+    checked([*apt, "update"])
+    checked([*apt, "install", "-y", "--download-only", "--no-install-recommends", *names])
+    return (place / "archives").glob("*.deb")
+
+  @staticmethod
+  def unpack(packages: Iterator[Path], folder: Path) -> None:
+    for package in packages:
+      checked(["dpkg-deb", "-x", str(package), str(folder)])
+
+  @staticmethod
+  def pip(*arguments: str) -> None:
+    checked([sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", *arguments])
+
+
+STARTS = '''"""Child processes start by the same emulator: this machine's kernel cannot run the interpreter itself."""
+import os, sys
+sys.executable = sys._base_executable = os.environ.get("EMULATED_PYTHON", sys.executable)
+'''
+
+
+def checked(command: Sequence[str]) -> None:
+  """Runs a command; what it says comes only where it fails."""
+  done = subprocess.run(command, capture_output=True, text=True)
+  if done.returncode:
+    sys.exit(f"{' '.join(command[:3])} …: exit {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+if __name__ == "__main__":
+  sys.exit(main())
