@@ -318,5 +318,6 @@ def test_conformance_of_machine_code() -> None:
 
 @pytest.mark.nightly
 @needs_compiler
-def test_conformance_of_machine_code_of_programs() -> None:
-  conformance("kfd_backend", "level3 or level4 or level5", name="CODE1100")
+@pytest.mark.parametrize("chip", ["1100", "1201", "942", "950"])
+def test_conformance_of_all_machine_code(chip: str) -> None:
+  conformance("kfd_backend", "level", name=f"CODE{chip}")

@@ -51,9 +51,21 @@ GPUS = {
      "num_xcc": 1},
     40960, 46006272, 98304, 1, 95, 31, (256, 6, True),
   ),
+  "gfx1201": Facts(
+    120001, 32,
+    {"simd_count": 128, "max_waves_per_simd": 16, "array_count": 8, "simd_arrays_per_engine": 2, "simd_per_cu": 2,
+     "num_xcc": 1},
+    28672, 30670848, 65536, 1, 63, 31, (256, 4, True),
+  ),
+  "gfx950": Facts(
+    90500, 64,
+    {"simd_count": 1024, "max_waves_per_simd": 8, "array_count": 32, "simd_arrays_per_engine": 1, "simd_per_cu": 4,
+     "num_xcc": 8, "lds_size_in_kb": 160},
+    12288, 22675456, 40960, 8, 255, 31, (1024, 4, False),
+  ),
 }  # fmt: skip
 """Instinct MI300X, with 38 compute units in each of 8 dies, in 4 engines; a die of MI250X, with 110; Radeon RX
-7900 XTX, with 96 in 6 engines."""
+7900 XTX, with 96 in 6 engines; Radeon RX 9070 XT, with 64 in 4; Instinct MI350X, with 32 in each of 8 dies."""
 
 
 class Blocked(Exception):

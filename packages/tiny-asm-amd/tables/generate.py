@@ -23,11 +23,11 @@ TARGET = Path(__file__).parents[1] / "src" / "tiny_asm_amd" / "tables"
 FAMILIES = {
   "rdna3": ("gfx11", ("gfx1100", "gfx1150")),
   "rdna4": ("gfx12", ("gfx1200",)),
-  "cdna": ("gfx940", ("gfx900", "gfx908", "gfx90a", "gfx942")),
+  "cdna": ("gfx940", ("gfx900", "gfx908", "gfx90a", "gfx942", "gfx950")),
 }
 NONE: tuple[str, ...] = ()
-OLD, FROM_90A = ("gfx900", "gfx908"), ("gfx90a", "gfx942")
-BEFORE_942, NEWEST = ("gfx900", "gfx908", "gfx90a"), ("gfx942",)
+OLD, FROM_90A = ("gfx900", "gfx908"), ("gfx90a", "gfx942", "gfx950")
+BEFORE_942, NEWEST = ("gfx900", "gfx908", "gfx90a"), ("gfx942", "gfx950")
 ONLY = {
   "isGFX8Only": NONE, "HasSDWA": NONE,
   **dict.fromkeys(("isGFX8GFX9NotGFX90A", "isNotGFX90APlus", "isGFX6GFX7GFX8GFX9NotGFX90A", "isGCN3ExcludingGFX90A",
@@ -37,10 +37,27 @@ ONLY = {
   **dict.fromkeys(("isGFX8GFX9NotGFX940", "isGFX6GFX7GFX8GFX9", "HasMadMacF32Insts"), BEFORE_942),
   **dict.fromkeys(("isGFX940Plus", "HasAtomicGlobalPkAddBF16Inst", "HasAtomicDsPkAdd16Insts",
                    "HasAtomicFlatPkAdd16Insts", "HasFlatAtomicFaddF32Inst"), NEWEST),
-  "isGFX90AOnly": ("gfx90a",), "HasMAIInsts": ("gfx908", "gfx90a", "gfx942"),
+  "isGFX90AOnly": ("gfx90a",), "HasMAIInsts": ("gfx908", *FROM_90A),
   "HasSALUFloatInsts": ("gfx1150", "gfx1200"), "HasVGPRSingleUseHintInsts": ("gfx1150", "gfx1200"),
 }  # fmt: skip
 """Which chips of CDNA, and which of RDNA with names of their own, have what; a predicate that is not here all have."""
+OF_GFX950 = (
+  ("v_maximum3_f32", "v_max3_f32", "", "d2a90000"), ("v_minimum3_f32", "v_min3_f32", "", "d2a80000"),
+  ("v_pk_maximum3_f16", "v_pk_fma_f16", "", "d39c0000"), ("v_pk_minimum3_f16", "v_pk_fma_f16", "", "d39b0000"),
+  ("v_cvt_pk_bf16_f32", "v_cvt_pknorm_i16_f32", "e64", "d2680000"), ("v_bitop3_b32", "v_or3_b32", "", "d2340000"),
+  ("v_bitop3_b16", "v_mad_u16", "", "d2330000"), ("v_permlane16_swap_b32", "v_swap_b32", "", "7e00b200"),
+  ("v_permlane32_swap_b32", "v_swap_b32", "", "7e00b400"), ("v_prng_b32", "v_bfrev_b32", "e32", "7e00b000"),
+  ("v_mfma_f32_16x16x32_f16", "v_mfma_f32_16x16x16_f16", "", "d3d40000"),
+  ("v_mfma_f32_32x32x16_f16", "v_mfma_f32_32x32x8_f16", "", "d3d50000"),
+  ("v_mfma_f32_16x16x32_bf16", "v_mfma_f32_16x16x16_bf16", "", "d3b50000"),
+  ("v_mfma_f32_32x32x16_bf16", "v_mfma_f32_32x32x8_bf16", "", "d3b70000"),
+  ("v_mfma_i32_16x16x64_i8", "v_mfma_i32_16x16x32_i8", "", "d3b60000"),
+  ("v_mfma_i32_32x32x32_i8", "v_mfma_i32_32x32x16_i8", "", "d3b80000"),
+)  # fmt: skip
+"""What gfx950 has more, which LLVM 19 does not know: the instruction, one that is laid out alike and its form, and the
+constant bits. As LLVM 22 compiles them; products of matrices have operands of twice the size."""
+TRUTH = "bitop3=8.3.3+59.6.2+61.0.3"
+"""The field of V_BITOP3: eight bits in the places of signs and scales."""
 ANONYMOUS = {
   "anonymous_15868": "v1", "anonymous_15870": "v4", "anonymous_15871": "v2", "anonymous_15872": "v1lo",
   "anonymous_15875": "v2", "anonymous_15876": "v1", "anonymous_21878": "s1", "anonymous_22824": "a1",
@@ -148,6 +165,29 @@ def _other(predicate: str, family: str) -> bool:
   return predicate in ONLY and family != "cdna" and not any(chip in ONLY[predicate] for chip in FAMILIES[family][1])
 
 
+def add_gfx950(merged: dict[tuple[Any, ...], list[list[str]]]) -> None:
+  """Rows of OF_GFX950."""
+  for name, like, of, bits in OF_GFX950:
+    for key in [key for key in merged if key[:2] == (like, of)]:
+      _, form, variant, size, tail, fields, names, value, mask = key
+      kinds, form = merged[key][0][1:], "e32" if name.startswith("v_permlane") else form
+      accumulates = int(value, 16) & 0x8000 if name.startswith("v_mfma") else 0
+      if name.startswith("v_mfma"):
+        kinds = ["w4" if kind == "w2" else kind for kind in kinds]
+      if name.startswith("v_bitop3"):
+        runs = [field for field in fields.split() if "_modifiers" not in field and field[:5] != "clamp"]
+        half = {"src0": "11.2.1+14.3.1", "src1": "12.2.1", "src2": "13.2.1"} if name.endswith("16") else {}
+        runs += [TRUTH, *(f"{source}_modifiers={run}" for source, run in half.items())]
+        kept = [(n, k) for n, k in zip(names, kinds) if n != "clamp"] + [("bitop3", "bitop3")]
+        fields, tail = " ".join(sorted(runs)), tail.replace("$clamp", "") + "$bitop3"
+        pairs = dict(sorted(kept))
+        names, kinds = tuple(pairs), list(pairs.values())
+        mask = hex(0xFFFF8000)
+      merged[name, form, variant, size, tail, fields, names, hex(int(bits, 16) | accumulates), mask].append(
+        ["gfx950", *kinds]
+      )
+
+
 def table(records: dict[str, Any], family: str, chips: tuple[str, ...]) -> str:
   """The text of a family's table."""
   merged: dict[tuple[Any, ...], list[list[str]]] = defaultdict(list)
@@ -158,7 +198,9 @@ def table(records: dict[str, Any], family: str, chips: tuple[str, ...]) -> str:
       and "_lds_" not in record["asm"]
       and record["asm"].startswith(("global", "scratch"))
     ):
-      allowed = [c for c in allowed if c != "gfx942"]  # where the name says it
+      allowed = [c for c in allowed if c not in NEWEST]  # where the name says it
+    if "xf32" in record["asm"]:
+      allowed = [c for c in allowed if c != "gfx950"]
     if not allowed or not record["asm"] or name.endswith("_sdwa_vi") or "_alt_" in name:  # second ways of saying it
       continue
     found = record["fields"]
@@ -189,6 +231,8 @@ def table(records: dict[str, Any], family: str, chips: tuple[str, ...]) -> str:
     t16 = "t16" if real else "fake16" if "_t16" in name or "_fake16" in name else ""
     key = (mnemonic, form, t16, record["size"], tail, fields, tuple(used), record["value"], record["mask"])
     merged[key].append([",".join(allowed), *used.values()])
+  if family == "cdna":
+    add_gfx950(merged)
   have = {(key[0], key[1]) for key in merged if key[2] == "t16"}
   for key, columns in list(merged.items()) if family == "rdna3" else ():
     if key[:2] not in have and (halves := halves_of(key[0])) and len(columns) == 1:

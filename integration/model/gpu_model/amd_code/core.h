@@ -98,13 +98,13 @@ struct Wave {
   i32 limit, accumulators;
   bool flush32, flush16, ieee;
   u32 mode;
-  u64 clock, valu_s[128], valu_exec, salu_m0, setreg, valu_v[FILES], multiplied[FILES], trans[FILES], valus, transes, trans_before[FILES];
+  u64 clock, valu_s[128], valu_exec, salu_m0, setreg, valu_v[FILES], multiplied[FILES], product[FILES], trans[FILES], valus, transes, trans_before[FILES];
   std::vector<u8> scratch;  // of all lanes, one after the other
   Queue queues[COUNTERS];
   alignas(64) u32 v[FILES][W];
 };
 
-static const char* counter_name(int n);
+static const char* counter_name(Wave& w, int n);
 
 // *** registers ***
 
@@ -127,7 +127,7 @@ static std::string name_of(int number) {
       int first = p.first < 0 ? ~p.first : p.first + VECTOR;
       if (first <= number && number < first + p.count)
         fault("%s is used before what it is loaded with was waited for by %s", name_of(number).c_str(),
-              counter_name(n));
+              counter_name(w, n));
     }
   fault("%s is used before it was waited for", name_of(number).c_str());
 }
@@ -157,6 +157,7 @@ static inline u32* to_write(Wave& w, int reg, u64 mask) {
   if (w.busy[reg]) not_waited(w, reg + VECTOR);
   before_vector(w, reg, true);
   w.known[reg] |= mask;
+  w.product[reg] = 0;
   return w.v[reg];
 }
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
 
 from gpu_model.amd_code.families import (
-  COUNTERS,
   IGNORED,
   LOADS,
   SCALARS,
@@ -49,15 +47,10 @@ class Op(ctypes.Structure):
   ]  # fmt: skip
 
 
-def names(family: str) -> list[str]:
-  """The meanings that a family's emulator has, in the order of their codes."""
-  return sorted(meanings())
-
-
-@lru_cache(maxsize=4)
-def codes(family: str) -> dict[str, int]:
+@cache
+def codes() -> dict[str, int]:
   """The code of each meaning."""
-  return {name: n for n, name in enumerate(names(family))}
+  return {name: n for n, name in enumerate(sorted(meanings()))}
 
 
 @lru_cache(maxsize=1 << 18)
@@ -91,7 +84,7 @@ class _Taken:
     return Unknown(f"{self.made} is not known here")
 
   def done(self, name: str) -> list[Op]:
-    self.op.code = codes(self.family)[name]
+    self.op.code = codes()[name]
     return [self.op]
 
   def ops(self) -> list[Op]:
@@ -295,6 +288,12 @@ class _Taken:
       op.dst = self.result()
       self.source(0, "src0", "b32")
       return self.done(name)
+    if name.startswith("v_bitop3"):
+      op.dst, op.offset = self.result(), values["bitop3"]
+      for slot in range(3):
+        self.source(slot, f"src{slot}", name[-3:])
+      op.flags |= RESULT_HIGH | KEEPS if name.endswith("16") and values["src0_modifiers"] & HIGH else 0
+      return self.done(name)
     if "_co_" in name or name.startswith(("v_div_scale", "v_mad_u64", "v_mad_i64", "v_cndmask", "v_div_fmas")):
       return self.with_mask()
     if name.startswith(("v_cmp", "v_fma_mix", "v_mad_mix")):
@@ -465,7 +464,7 @@ class _Taken:
   def dual(self) -> list[Op]:
     """Two operations at once: the first one's result goes to a register of its own, until the second is done."""
     outer = self.op
-    outer.code = codes(self.family)["dual"]
+    outer.code = codes()["dual"]
     ops, targets = [outer], []
     for part, half in zip(self.name.split(" :: "), "XY"):
       self.op = op = self.empty()
@@ -492,7 +491,7 @@ class _Taken:
       if half == "X":
         targets.append(op.dst)
         op.dst = VECTOR + 512
-      op.code, op.flags = codes(self.family)[f"v_{name}"], VALU
+      op.code, op.flags = codes()[f"v_{name}"], VALU
       ops.append(op)
     outer.dst = targets[0]
     return ops
@@ -563,11 +562,3 @@ class _Taken:
     self.op.bytes = int(kinds[0][1:]) // 8
     self.op.flags |= SIGNED if kinds[0][0] == "i" else 0
     self.op.offset2 = 2 if "d16_hi" in rest else 1 if "d16" in rest and rest.startswith("load") else 0
-
-
-def counters(family: str) -> tuple[str, ...]:
-  """The names of what waits."""
-  return COUNTERS[family]
-
-
-__all__ = ["Any", "Op", "Unknown", "codes", "counters", "decoded", "names"]

@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from gpu_model.amd_code.decoding import Op, Unknown, codes, counters, decoded, names
+from gpu_model.amd_code.decoding import Op, Unknown, codes, decoded
+from gpu_model.amd_code.families import COUNTERS
 from gpu_model.amd_code.instructions import meanings
 from gpu_model.toolchain import built
 from tiny_asm_amd import AsmError, decode
@@ -85,7 +85,8 @@ class _Launch(ctypes.Structure):
     ("vectors", ctypes.c_int32), ("accumulators", ctypes.c_int32), ("user_count", ctypes.c_int32),
     ("group_register", ctypes.c_int32), ("group_bits", ctypes.c_int32), ("packed", ctypes.c_int32),
     ("argument_register", ctypes.c_int32), ("float_mode", ctypes.c_int32), ("ieee", ctypes.c_int32),
-    ("backwards", ctypes.c_int32), ("most_steps", ctypes.c_int64), ("counted", ctypes.c_int64),
+    ("backwards", ctypes.c_int32), ("most_steps", ctypes.c_int64), ("counters", ctypes.c_char_p * 4),
+    ("counted", ctypes.c_int64),
   ]  # fmt: skip
 
 
@@ -96,23 +97,19 @@ class _Program(ctypes.Structure):
   ]  # fmt: skip
 
 
-def source(family: str) -> str:
-  """The C++ program of a family."""
-  known, wide = names(family), family == "cdna"
-  head = [f"#define LANES {64 if wide else 32}", f"#define CDNA {int(wide)}"]
-  head += [f"#define DUAL {codes(family)['dual']}"]
-  head += ["#define COUNTER_LIST " + ", ".join(f'"{name}"' for name in counters(family))]
-  functions = [
-    f"static void op_{n}(Wave& w, const Op& o) {{ {meanings()[name].code}; }}" for n, name in enumerate(known)
-  ]
-  table = "const Function FUNCTIONS[] = {" + ", ".join(f"op_{n}" for n in range(len(known))) + "};"
+def source(lanes: int) -> str:
+  """The C++ program for waves of 32 or 64 lanes."""
+  head = [f"#define LANES {lanes}", f"#define CDNA {int(lanes == 64)}", f"#define DUAL {codes()['dual']}"]
+  rows = enumerate(meanings()[name].code for name in codes())
+  functions = [f"static void op_{n}(Wave& w, const Op& o) {{ {code}; }}" for n, code in rows]
+  table = "const Function FUNCTIONS[] = {" + ", ".join(f"op_{n}" for n in range(len(functions))) + "};"
   return "\n".join([*head, *((HERE / name).read_text() for name in HEADERS), *functions, table])
 
 
 @cache
-def library(family: str) -> ctypes.CDLL:
-  """The emulator of a family, compiled. Raises Refused."""
-  return ctypes.CDLL(str(built(source(family), FLAGS)))
+def library(lanes: int) -> ctypes.CDLL:
+  """The emulator of such waves, compiled. Raises Refused."""
+  return ctypes.CDLL(str(built(source(lanes), FLAGS)))
 
 
 class _Code:
@@ -169,7 +166,7 @@ def run(launch: Launch) -> int:
   given = _given(launch, family)
   given.regions, given.region_count = regions.ctypes.data, len(regions)
   program = code.program
-  failed = library(family).run(ctypes.byref(given), ctypes.byref(program))
+  failed = library(64 if family == "cdna" else 32).run(ctypes.byref(given), ctypes.byref(program))
   if not failed:
     return int(given.counted)
   try:
@@ -211,7 +208,8 @@ def _given(launch: Launch, family: str) -> _Launch:
     backwards=int(launch.backwards), most_steps=MOST_STEPS,
   )  # fmt: skip
   given.groups[:], given.threads[:] = launch.groups, launch.threads
+  given.counters[:] = [name.encode() for name in COUNTERS[family]]
   return given
 
 
-__all__ = ["MOST_STEPS", "Any", "Fault", "Launch", "Unknown", "run"]
+__all__ = ["MOST_STEPS", "Fault", "Launch", "Unknown", "run"]

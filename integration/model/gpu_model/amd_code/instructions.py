@@ -394,6 +394,7 @@ SPECIAL = {
   "v_cndmask_b32": "chosen<u32>(w, o)", "v_cndmask_b16": "chosen<u16>(w, o)",
   "v_div_scale_f32": "scaled_operand<f32>(w, o)", "v_div_scale_f64": "scaled_operand<f64>(w, o)",
   "v_div_fmas_f32": "division_end<f32>(w, o)", "v_div_fmas_f64": "division_end<f64>(w, o)",
+  "v_bitop3_b32": "looked_up<u32>(w, o)", "v_bitop3_b16": "looked_up<u16>(w, o)",
   "v_mad_u64_u32": "wide_product<u32>(w, o)", "v_mad_i64_i32": "wide_product<i32>(w, o)",
   "v_fma_mix_f32": "mixed(w, o, 0)", "v_fma_mixlo_f16": "mixed(w, o, 1)", "v_fma_mixhi_f16": "mixed(w, o, 2)",
   "v_wmma": "wmma(w, o)", "v_mfma": "mfma(w, o)",

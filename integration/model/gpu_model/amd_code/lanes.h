@@ -225,6 +225,19 @@ template <class T> static void classified(Wave& w, const Op& o, bool executes) {
   set_mask(w, executes ? EXEC : o.dst, bits);
 }
 
+// V_BITOP3: each bit of the result is one of eight in a table, by the sources' bits.
+template <class T> static void looked_up(Wave& w, const Op& o) {
+  T a[W], b[W], c[W];
+  get(w, o, 0, a), get(w, o, 1, b), get(w, o, 2, c);
+  for (int n = 0; n < W; n++) {
+    T done = 0;
+    for (int k = 0; k < 8; k++)
+      if (o.offset >> k & 1) done |= (k & 4 ? a[n] : ~a[n]) & (k & 2 ? b[n] : ~b[n]) & (k & 1 ? c[n] : ~c[n]);
+    a[n] = done;
+  }
+  put(w, o, a);
+}
+
 // V_FMA_MIX: each source is a half or a float32.
 static void mixed(Wave& w, const Op& o, int part) {  // 0: float32, 1: lower half, 2: upper half
   f32 in[3][W], d[W];

@@ -110,6 +110,9 @@ static void mfma(Wave& w, const Op& o) {
   const int total_registers = M * M * B / 64, groups = 64 / M;
   int reg = o.src[2];
   bool registers = reg >= VECTOR && reg < CONSTANT;
+  // the product that wrote all of C hands it on
+  if (registers && w.product[reg - VECTOR] == u64(reg) && w.product[reg - VECTOR + total_registers * size - 1] == u64(reg))
+    for (int n = 0; n < total_registers * size; n++) w.multiplied[reg - VECTOR + n] = 0;
   if (registers) read_rows(w, reg - VECTOR, total_registers * size);
   static thread_local u32 done[64][64];
   for (int r = 0; r < total_registers; r++)
@@ -141,6 +144,6 @@ static void mfma(Wave& w, const Op& o) {
     }
   for (int r = 0; r < total_registers * size; r++) {
     store_lanes(w, o.dst - VECTOR + r, done[r], ALL);
-    w.multiplied[o.dst - VECTOR + r] = w.clock + o.wait[2];
+    w.multiplied[o.dst - VECTOR + r] = w.clock + o.wait[2], w.product[o.dst - VECTOR + r] = o.dst;
   }
 }

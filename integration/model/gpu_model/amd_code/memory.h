@@ -22,6 +22,7 @@ struct Launch {
   i32 user_count, group_register, group_bits, packed;  // packed: how many components of v0
   i32 argument_register, float_mode, ieee, backwards;
   i64 most_steps;
+  const char* counters[COUNTERS];
   i64 counted;  // out: instructions that were run
 };
 

@@ -2,8 +2,7 @@
 
 typedef void (*Function)(Wave&, const Op&);
 extern const Function FUNCTIONS[];
-static const char* const COUNTER_NAMES[COUNTERS] = {COUNTER_LIST};
-static const char* counter_name(int n) { return COUNTER_NAMES[n]; }
+static const char* counter_name(Wave& w, int n) { return w.launch->counters[n]; }
 
 struct Program {
   i32* index;  // of the Op at every fourth byte; below 0: not taken apart yet
@@ -30,7 +29,7 @@ static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int
   memset(w.known_s, 0, sizeof w.known_s), memset(w.busy_s, 0, sizeof w.busy_s);
   memset(w.known, 0, sizeof w.known), memset(w.busy, 0, sizeof w.busy);
   memset(w.valu_s, 0, sizeof w.valu_s), memset(w.valu_v, 0, sizeof w.valu_v);
-  memset(w.multiplied, 0, sizeof w.multiplied), memset(w.trans, 0, sizeof w.trans);
+  memset(w.multiplied, 0, sizeof w.multiplied), memset(w.product, 0, sizeof w.product), memset(w.trans, 0, sizeof w.trans);
   w.valu_exec = w.salu_m0 = w.setreg = w.valus = w.transes = 0;
   for (auto& q : w.queues) q.list.clear(), q.head = q.unordered = 0;
   w.scratch.clear();

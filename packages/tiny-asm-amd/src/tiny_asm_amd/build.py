@@ -20,7 +20,7 @@ SUFFIXES = {
   "_e64_dpp": ("e64_dpp", "e64_dpp8"), "_e32": ("e32",), "_e64": ("e64",), "_dpp": ("dpp", "dpp8"), "_sdwa": ("sdwa",),
 }  # fmt: skip
 """What a mnemonic can end with to ask for an encoding."""
-PAIRED = ("gfx90a", "gfx942")
+PAIRED = ("gfx90a", "gfx942", "gfx950")
 """Chips where several vector registers begin at an even one."""
 
 

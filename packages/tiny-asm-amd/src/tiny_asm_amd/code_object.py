@@ -21,6 +21,7 @@ ANY = 0x500
 """That memory may be retried and corrected, or not."""
 MACHINES = {
   "gfx900": 0x12C, "gfx908": 0x30 | ANY, "gfx90a": 0x3F | ANY, "gfx940": 0x40 | ANY, "gfx942": 0x4C | ANY,
+  "gfx950": 0x4F | ANY,
   "gfx1100": 0x41, "gfx1101": 0x46, "gfx1102": 0x47, "gfx1103": 0x44, "gfx1150": 0x43, "gfx1151": 0x4A,
   "gfx1200": 0x48, "gfx1201": 0x4E,
 }  # fmt: skip
@@ -84,7 +85,7 @@ class Kernel:
   def descriptor(self, distance: int) -> bytes:
     """What the hardware is told; the first instruction is `distance` bytes from here."""
     cdna, new = family_of(self.chip) == "cdna", family_of(self.chip) == "rdna4"
-    unified = self.chip in ("gfx90a", "gfx940", "gfx942")
+    unified = self.chip in ("gfx90a", "gfx940", "gfx942", "gfx950")
     vectors = self.vector_registers
     offset = -(-vectors // 4) * 4 if unified else 0
     total = offset + self.accumulators if unified else max(vectors, self.accumulators)

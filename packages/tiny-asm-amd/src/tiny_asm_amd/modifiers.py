@@ -23,7 +23,7 @@ NAMES = frozenset(
   "mul div op_sel op_sel_hi neg_lo neg_hi offset offset0 offset1 dmask dim fi bound_ctrl row_mask bank_mask quad_perm "
   "row_shl row_shr row_ror wave_shl wave_shr wave_rol wave_ror row_bcast row_share row_newbcast row_xmask dpp8 dst_sel "
   "dst_unused src0_sel src1_sel wait_exp wait_vdst wait_va_vdst wait_vm_vsrc format byte_sel index_key cbsz abid blgp "
-  "neg th scope clamp".split()
+  "bitop3 neg th scope clamp".split()
 )
 CACHE = ("glc", "slc", "dlc", "scc", "nt", "sc0", "sc1", "th", "scope")
 CACHE_BITS = {"glc": 1, "slc": 2, "dlc": 4, "scc": 16, "sc0": 1, "nt": 2, "sc1": 16}
@@ -115,7 +115,7 @@ def show_cache(value: int, family: str, chip: str, mnemonic: str) -> list[str]:
     names = [name for name, code in HINTS[kind].items() if code == hint]
     shown = [f"th:TH_{kind}_{names[0]}" if names else f"th:{hint}"] if hint else []
     return shown + ([f"scope:{SCOPES[scope]}"] if scope else [])
-  new = chip in ("gfx940", "gfx942") and not mnemonic.startswith("s_")
+  new = chip in ("gfx940", "gfx942", "gfx950") and not mnemonic.startswith("s_")
   words = (("sc0", 1), ("nt", 2), ("sc1", 16)) if new else (("glc", 1), ("slc", 2), ("dlc", 4), ("scc", 16))
   return [word for word, bit in words if value & bit]
 
@@ -208,6 +208,7 @@ VALUES: dict[str, tuple[str, int, Callable[[str, str], int]]] = {
   "waitexp": ("wait_exp", 0, _plain), "waitvdst": ("wait_vdst", 0, _plain), "waitvsrc": ("wait_vm_vsrc", 0, _plain),
   "format": ("format", 1, _format), "byte_sel": ("byte_sel", 0, _plain), "cbsz": ("cbsz", 0, _plain),
   "abid": ("abid", 0, _plain), "index_key_8bit": ("index_key", 0, _plain), "index_key_16bit": ("index_key", 0, _plain),
+  "bitop3": ("bitop3", 0, _plain),
 }  # fmt: skip
 
 
@@ -260,7 +261,7 @@ def show(name: str, value: int, family: str, chip: str, mnemonic: str) -> list[s
   if name == "bound_ctrl":
     return [f"bound_ctrl:{0 if family == 'cdna' else 1}"] if value else []
   if name == "blgp":
-    if value and chip in ("gfx940", "gfx942") and "f64" in mnemonic:
+    if value and chip in ("gfx940", "gfx942", "gfx950") and "f64" in mnemonic:
       return [f"neg:[{','.join(str(value >> n & 1) for n in range(3))}]"]
     return [f"blgp:{value}"] if value else []
   written, default, _ = VALUES[name]
@@ -276,4 +277,4 @@ def show(name: str, value: int, family: str, chip: str, mnemonic: str) -> list[s
     return []
   if name == "dim":
     return [f"dim:SQ_RSRC_IMG_{DIMENSIONS[value]}"]
-  return [f"{written}:{value:#x}" if name == "dmask" else f"{written}:{value}"]
+  return [f"{written}:{value:#x}" if name in ("dmask", "bitop3") else f"{written}:{value}"]

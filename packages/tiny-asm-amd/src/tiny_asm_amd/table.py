@@ -15,7 +15,7 @@ from tiny_asm_amd.errors import AsmError
 FAMILIES = {
   "gfx1100": "rdna3", "gfx1101": "rdna3", "gfx1102": "rdna3", "gfx1103": "rdna3", "gfx1150": "rdna3",
   "gfx1151": "rdna3", "gfx1200": "rdna4", "gfx1201": "rdna4", "gfx900": "cdna", "gfx908": "cdna", "gfx90a": "cdna",
-  "gfx942": "cdna", "gfx940": "cdna",
+  "gfx942": "cdna", "gfx940": "cdna", "gfx950": "cdna",
 }  # fmt: skip
 """Family of each chip. The table of cdna has the chips before gfx90a too, which are of GCN 5 and CDNA 1."""
 LIKE = {"gfx1101": "gfx1100", "gfx1102": "gfx1100", "gfx1103": "gfx1100", "gfx1151": "gfx1150", "gfx1201": "gfx1200",
@@ -84,7 +84,7 @@ FLAGS = frozenset(("gds", "lds", "tfe", "done", "row_en", "idxen", "offen"))
 MODIFIERS = frozenset(
   "clamp omod op_sel op_sel_hi neg_lo neg_hi cpol offset0 offset1 gds dmask dim unorm r128 a16 tfe lwe d16 da fi "
   "bound_ctrl row_mask bank_mask dpp_ctrl dpp8 dst_sel dst_unused src0_sel src1_sel waitexp waitvdst waitvsrc format "
-  "byte_sel index_key_8bit index_key_16bit cbsz abid blgp high compr vm attrchan".split()
+  "byte_sel bitop3 index_key_8bit index_key_16bit cbsz abid blgp high compr vm attrchan".split()
 )
 
 
