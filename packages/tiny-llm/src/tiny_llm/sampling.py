@@ -156,7 +156,9 @@ class Sampler:
     otherwise, as they are where a prompt is read in other pieces."""
     options, count = self.options, len(logits)
     if not 0 < options.top_k < count and options.top_p == 1 and options.min_p == 0:
-      return np.arange(count), logits.astype(np.float64)
+      values = logits.astype(np.float64)
+      kept = np.flatnonzero(np.exp(values - values.max()))
+      return kept, values[kept]
     if 0 < options.top_k < count:
       kept = np.argpartition(logits, count - options.top_k)[count - options.top_k :]
     elif options.min_p > 0 and options.top_p == 1:  # what min_p leaves is all that need be sorted
