@@ -95,8 +95,7 @@ def test_calls_fit_each_other(gpus: list[Any]) -> None:
     begun = next(call for call in log if call[0] == "ncclCommInitRank")
     assert begun == ("ncclCommInitRank", 2, b"i" * ID_BYTES, rank)
     moves = [call for call in log if call[0] in ("ncclAllGather", "ncclSend", "ncclRecv")]
-    stream = getattr(device.stream, "value", device.stream)
-    assert moves and all(call[-2:] == (0xC0 + rank, stream) for call in moves)
+    assert moves and all(call[-2:] == (0xC0 + rank, device.enter_stream()) for call in moves)
   gathers = [[call[3:5] for call in log if call[0] == "ncclAllGather"] for log in logs]
   assert gathers[0] == gathers[1] == [(24, 1)]  # six floats, as bytes
   for me, other in ((0, 1), (1, 0)):

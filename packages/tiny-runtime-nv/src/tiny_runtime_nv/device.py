@@ -70,6 +70,7 @@ class CUDADevice:
       graphs=True,
       graph_times=True,
       peers=True,
+      stream="cuda",
     )
     self.info = DeviceInfo(self.name, str(arch), memory, capabilities)
 
@@ -88,6 +89,15 @@ class CUDADevice:
       raise DeviceLost(str(self.lost))
     if status := self.driver.functions["cuCtxSetCurrent"](self.context):
       raise self._error(self.driver.error("cuCtxSetCurrent", status), "entering")
+
+  def enter_stream(self) -> int:
+    """See the capability `Streamed`."""
+    self._enter()
+    return int(getattr(self.stream, "value", self.stream))
+
+  def address_of(self, memory: Memory) -> int:
+    """See the capability `Streamed`."""
+    return int(memory.address)
 
   def _error(self, error: DriverError, action: str) -> Exception:
     """The error of the contract; the driver's own where it says that this plugin made a mistake."""

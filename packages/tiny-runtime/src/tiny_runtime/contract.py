@@ -97,6 +97,9 @@ class Capabilities:
   """Implements `Trims`: memory that is kept only to save time goes back to the system on demand. (Since 1.7.)"""
   graph_changes: bool = False
   """With `graphs`: implements `GraphChanges`: many calls of a graph change at once. (Since 1.7.)"""
+  stream: str = ""
+  """Implements `Streamed`: whose API the stream of its launches belongs to, "cuda" for CUDA's driver. Other libraries
+  put work of their own between launches there. (Since 1.7.)"""
 
 
 @dataclass(frozen=True)
@@ -251,6 +254,18 @@ class Graphs(Protocol):
     (position, the memory to use there), `kernels` (index of a call, the same program and buffers with other integers
     and sizes). Both are empty in the usual case, which should cost as little as one launch. `wait` and errors: see
     `Device.launch`."""
+
+
+@runtime_checkable
+class Streamed(Protocol):
+  """Optional, claimed by `Capabilities.stream`: the launches are in a stream of an API that others can call."""
+
+  def enter_stream(self) -> int:
+    """Let this thread call the API for this device; gives the handle of the stream, always the same. What is put there
+    runs after all launches so far and before those to come. Raises DeviceLost."""
+
+  def address_of(self, memory: Memory) -> int:
+    """Where a memory is, as the API and its kernels have it: the same until it is freed."""
 
 
 @dataclass(frozen=True)

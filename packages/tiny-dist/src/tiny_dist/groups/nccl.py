@@ -118,19 +118,19 @@ class NcclGroup:
     self._over.close()
 
   def takes(self, buffer: Buffer) -> bool:
-    """See `OnDevice`: memory of devices CUDA."""
-    return buffer.device.partition(":")[0] == "CUDA"
+    """See `OnDevice`: memory of devices whose launches are in a stream of CUDA."""
+    return buffer.opened.capabilities.stream == "cuda"
 
   def on_device(self, what: Collective, results: Sequence[Buffer], inputs: Sequence[Buffer]) -> None:
     """See `OnDevice`. All of a bucket is one group of calls, which NCCL makes one kernel of."""
     device: Any = inputs[0].opened.device
-    device.driver("cuCtxSetCurrent", device.context)
-    communicator, stream = self._ready(), device.stream
+    stream = device.enter_stream()
+    communicator = self._ready()
     self._call("ncclGroupStart")
     for k, (result, data) in enumerate(zip(results, inputs, strict=True)):
       size = data.dtype.itemsize
       sent, received = ([n * size for n in counts[k]] for counts in (what.sent, what.received))
-      out, own = _address(result.to_write()), _address(data.to_read())
+      out, own = _address(device, result.to_write()), _address(device, data.to_read())
       if what.kind == "all_gather" and len(set(sent)) == 1:
         self._call("ncclAllGather", own, out, sent[0], UINT8, communicator, stream)
       else:
@@ -164,9 +164,9 @@ class NcclGroup:
     return self._communicator
 
 
-def _address(place: tuple[Any, int]) -> int:
+def _address(device: Any, place: tuple[Any, int]) -> int:
   memory, offset = place
-  return int(memory.address) + offset
+  return int(device.address_of(memory)) + offset
 
 
 class _Nccl:

@@ -27,6 +27,7 @@ from tiny_runtime.contract import (
   HostImport,
   HostMapped,
   Peers,
+  Streamed,
   Trims,
 )
 from tiny_runtime.plugins import plugin
@@ -80,6 +81,7 @@ def wrap_device(device: Device) -> Device:
   claims = {
     HostMapped: record.host_mapped, HostImport: record.host_import, Peers: record.peers, Graphs: record.graphs,
     GraphTimes: record.graph_times, GraphChanges: record.graph_changes, Trims: record.trims,
+    Streamed: bool(record.stream),
   }  # fmt: skip
   wrapped: Device = _device_class(*(protocol for protocol, claimed in claims.items() if claimed))(device)
   return wrapped

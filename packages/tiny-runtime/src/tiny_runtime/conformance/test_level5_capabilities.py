@@ -33,6 +33,7 @@ METHODS = {
   "peer_graphs": ("make_graph", "run_graph", "reaches", "copy_from"),
   "graph_times": ("make_graph", "run_graph", "graph_times"),
   "graph_changes": ("make_graph", "run_graph", "change_graph"),
+  "stream": ("enter_stream", "address_of"),
 }
 """What a device has that makes the claim."""
 
@@ -49,6 +50,7 @@ SUITES = {
     "survives_fork",
     "reentrant",
     "trims",
+    "stream",
   ],
   "test_level5_graphs": ["graphs", "peer_graphs", "graph_times", "graph_changes"],
   "test_level5_peers": ["peers"],
@@ -195,6 +197,23 @@ def test_host_import(target: Target) -> None:
     own.append(0)  # a bytearray that someone looks at cannot grow
   except BufferError:
     demand(False, "adopted memory is still held after free", look_at="free drops the memoryview")
+
+
+def test_stream(target: Target) -> None:
+  device = target.device
+  target.needs("stream")
+  handle = device.enter_stream()  # type: ignore[attr-defined]  # claimed
+  what = "enter_stream gives the handle of the one stream that launches are in"
+  demand(isinstance(handle, int) and handle > 0, what, expected="an address", got=handle)
+  with target.memories([0] * 16, [1] * 16) as (first, second):
+    places = [device.address_of(m) for m in (first, second)]  # type: ignore[attr-defined]
+    what = f"the addresses {places} of two memories of 64 bytes each"
+    demand(abs(places[0] - places[1]) >= 64, what, expected="one after the other, in any order", got=places)
+    add(target, 1)(first, second)
+    again = [device.address_of(m) for m in (first, second)]  # type: ignore[attr-defined]
+    demand_equal(again, places, "the addresses after a launch", look_at="a memory stays where it is")
+    target.demand_numbers(first, [2] * 16, "a launch after enter_stream was called", "it changes nothing")
+  demand_equal(device.enter_stream(), handle, "the stream after a launch")  # type: ignore[attr-defined]
 
 
 # *** what comes in between: calls in the middle of calls of the same thread, and forks ***
