@@ -21,15 +21,17 @@ def planned(count: int, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(("count", "net", "layout"), [
-  (2, "conv", "data"), pytest.param(4, "transformer", "tensor", marks=pytest.mark.nightly),
+  (1, "conv", "data"), (2, "conv", "data"), pytest.param(4, "conv", "data", marks=pytest.mark.nightly),
+  pytest.param(4, "transformer", "tensor", marks=pytest.mark.nightly),
   pytest.param(2, "transformer", "zero2", marks=pytest.mark.nightly),
   pytest.param(4, "conv", "zero3", marks=pytest.mark.nightly),
 ])  # fmt: skip
-def test_it_sends_what_a_run_sends(count: int, net: str, layout: str, tmp_path: Path) -> None:
-  planned(count, net, layout, "3", str(tmp_path / "plan"))
+def test_it_is_what_a_run_sends_and_keeps(count: int, net: str, layout: str, tmp_path: Path) -> None:
+  text = planned(count, net, layout, "3", str(tmp_path / "plan"))
   lines(ranks(count, "training.py", net, layout, "3", str(tmp_path / "run")))
-  sent = [(tmp_path / f"run-{rank}").read_text() for rank in range(count)]
-  assert sent[0] == (tmp_path / "plan-0").read_text() and int(sent[0]) > 0
+  sent, kept = map(int, (tmp_path / "run-0").read_text().split())
+  assert (tmp_path / "plan-0").read_text() == f"{sent} {kept}" and (sent > 0) == (count > 1)
+  assert f"on {count} ranks: rank 0 keeps" in text
 
 
 def test_a_thousand_ranks() -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from tiny_dist import Mesh, init, shard_parameters, shard_state
+from tiny_runtime import GlobalCounters
 from tiny_tensor import Tensor, TinyJit, nn
 
 net, layout, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
+used = GlobalCounters.mem_used
 world = init()
 mesh = Mesh({"data": -1})
 Tensor.manual_seed(0)
@@ -100,5 +102,6 @@ with Tensor.train():
     axis = None if layout == "tensor" else 0
     losses.append(step(Tensor(x).shard(mesh, axis).realize(), Tensor(y).shard(mesh, axis).realize()).item())
 if len(sys.argv) > 4:
-  Path(f"{sys.argv[4]}-{world.rank}").write_text(str(sum(world.traffic.values())))
+  kept = GlobalCounters.mem_used - used
+  Path(f"{sys.argv[4]}-{world.rank}").write_text(f"{sum(world.traffic.values())} {kept}")
 print(" ".join(f"{loss:.6f}" for loss in losses) + "\n", end="", flush=True)
