@@ -151,7 +151,7 @@ def test_the_regression_is_explained(page: Browser) -> None:
   rows = page.rows("kernels")
   assert rows and all(row[0] == "came" for row in rows) and rows[0][2].startswith("+")
   places = ""
-  for name in [row[1] for row in rows]:
+  for name in [row[1].split("\n")[0] for row in rows]:
     page.click_on("table[aria-label=kernels] tbody tr", name)
     page.until(f"document.querySelector('aside h2')?.innerText === '{name}'")
     places += page.text("aside")

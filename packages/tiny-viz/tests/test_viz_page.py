@@ -63,7 +63,7 @@ def test_two_traces_are_compared_first(page: Browser) -> None:
   assert "1 slower, 1 came, 1 went" in text
   first = page.text("tbody tr").split()
   assert first[:2] == ["slower", "kernel_3"] and "3.00×" in first and "+40.0" in first
-  assert page.rows("kernels")[0][-1] == "model.layer1.0.conv2, backward, train.py:21"
+  assert page.rows("kernels")[0][1] == "kernel_3\nmodel.layer1.0.conv2, backward, train.py:21"
   page.key("ArrowDown", "ArrowUp", "Enter")
   page.until("document.querySelector('aside h2')?.innerText === 'kernel_3'")
   assert "the same" in page.text("aside")  # as much work as before, in three times the time

@@ -110,6 +110,17 @@ def test_kernels_are_known_by_their_keys(tmp_path: Path) -> None:
   assert [(row["keys"], row["calls"], row["what"]) for row in rows] == [(("k", "k"), [2, 1], "slower")], "by name"
 
 
+def test_an_interruption_is_no_change_nor_is_a_kernel_that_takes_nothing(tmp_path: Path) -> None:
+  def traced(name: str, *busy: tuple[str, int]) -> Trace:
+    records = [RECORD | {"name": of, "key": of, "origins": [], "busy": time} for of, time in busy]
+    return read_trace(written(tmp_path / name, HEAD, *records))
+
+  before = traced("before", *[("large", 100_000)] * 5, ("small", 100))
+  after = traced("after", *[("large", 101_000)] * 4, ("large", 9_000_000), ("small", 500))
+  rows = {row["name"]: (row["what"], row["mean"]) for row in compared(before, after)["rows"]}
+  assert rows == {"large": ("same", [100_000, 101_000]), "small": ("same", [100, 500])}
+
+
 def test_the_times_of_a_kernel_are_those_of_its_key(tmp_path: Path) -> None:
   with tracing(tmp_path / "t.jsonl"):
     compile_it()

@@ -13,6 +13,8 @@ from tiny_viz.trace import SpanInfo, Trace
 
 CHANGED = 1.1
 """How many times as long a kernel takes to be called slower, or faster the other way."""
+LEAST = 0.002
+"""And which part of all time that is at least: small kernels take now more, now less."""
 PLACES = 8
 """Of which a row tells."""
 
@@ -129,12 +131,14 @@ def _rows(
   of_sides: Sequence[dict[str, Sum]], pairs: Sequence[tuple[str | None, str | None]], compiled: Sequence[set[str]]
 ) -> list[dict[str, Any]]:
   rows = []
+  least = LEAST * max(sum(side.busy for side in of_side.values()) for of_side in of_sides)
   for pair in pairs:
     sides = [None if key is None else of_side.get(key) for key, of_side in zip(pair, of_sides)]
     means = [side.busy / side.calls if side is not None and side.calls else None for side in sides]
     shown = sides[1] or sides[0] or Sum()
+    what = _what([side is not None for side in sides], means, least / max(1, shown.calls))
     rows.append({
-      "name": shown.name, "keys": pair, "what": _what([side is not None for side in sides], means),
+      "name": shown.name, "keys": pair, "what": what,
       "calls": [side.calls if side else 0 for side in sides], "busy": [side.busy if side else 0 for side in sides],
       "mean": means, "code": all(key in of_side for key, of_side in zip(pair, compiled)),
       "changed": None not in pair and pair[0] != pair[1],
@@ -144,10 +148,10 @@ def _rows(
   return sorted(rows, key=lambda row: -abs(row["busy"][1] - row["busy"][0]))
 
 
-def _what(there: list[bool], means: list[float | None]) -> str:
+def _what(there: list[bool], means: list[float | None], least: float) -> str:
   if not all(there):
     return "came" if there[1] else "went"
   old, new = means
-  if not old or not new:
+  if not old or not new or abs(new - old) < least:
     return "same"
   return "slower" if new > old * CHANGED else "faster" if old > new * CHANGED else "same"

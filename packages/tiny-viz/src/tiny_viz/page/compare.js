@@ -22,13 +22,12 @@ const compare = (() => {
     const factor = (row) => (row.mean[0] && row.mean[1] ? row.mean[1] / row.mean[0] : null);
     const columns = [
       { title: "what", value: (row) => row.what, show: (row) => make("span", { class: row.what }, row.what) },
-      { title: "name", value: (row) => row.name, show: (row) => row.name, kind: "name" },
+      { title: "name", value: (row) => row.name, show: (row) => [row.name, by === "rows" && row.places.length ? make("div", { class: "soft" }, row.places[0]) : ""], kind: "name short" },
       { title: "in all", value: (row) => row.busy[1] - row.busy[0], show: (row) => `${row.busy[1] >= row.busy[0] ? "+" : "−"}${nanoseconds(Math.abs(row.busy[1] - row.busy[0]))}`, kind: "number", about: "more or less time in all" },
       { title: "times", value: factor, show: (row) => (factor(row) ? `${factor(row).toFixed(2)}×` : ""), kind: "number", about: "a usual launch (the median) after, by one before" },
       { title: "before", value: (row) => row.mean[0], show: (row) => mean(row.mean[0]), kind: "number" },
       { title: "after", value: (row) => row.mean[1], show: (row) => mean(row.mean[1]), kind: "number" },
       { title: "launches", value: (row) => row.calls[1] - row.calls[0], show: (row) => (row.calls[0] === row.calls[1] ? `${row.calls[0]}` : `${row.calls[0]} → ${row.calls[1]}`), kind: "number" },
-      { title: "for", value: (row) => row.places[0] || "", show: (row) => row.places[0] || "", kind: "name short" },
     ];
     async function explain(row) {
       const place = found.rows.indexOf(row);
@@ -56,7 +55,7 @@ const compare = (() => {
       buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.by === by)));
       filters.forEach((chip) => chip.setAttribute("aria-pressed", String(chip.dataset.what === only)));
       const rows = found[by].filter((row) => only === null || row.what === only);
-      holder.replaceChildren(table({ label: by === "rows" ? "kernels" : "layers", columns: by === "rows" ? columns : columns.slice(0, -1), rows, go: explain }));
+      holder.replaceChildren(table({ label: by === "rows" ? "kernels" : "layers", columns, rows, go: explain }));
     }
     const buttons = [["rows", "kernels"], ["layers", "layers"]].map(([way, title]) => make("button", { type: "button", "data-by": way, onclick: () => ((by = way), fill()) }, title));
     const filters = ["slower", "faster", "came", "went", "same"].map((what) => make("button", {
@@ -66,7 +65,7 @@ const compare = (() => {
     const view = make("div", { class: "split" }, make("div", { class: "wide" },
       make("div", { class: "bar" }, make("b", {}, `${found.names[0]} → ${found.names[1]}`), make("span", { class: "summary" }, sentence(found))),
       make("div", { class: "bar" }, found.layers.length ? buttons : buttons.slice(0, 1), filters), holder), detail);
-    detail.style.width = "36%";
+    detail.style.width = "30%";
     return Object.assign(view, { focusOn: holder.querySelector("tr[tabindex='0']") });
   }
 
