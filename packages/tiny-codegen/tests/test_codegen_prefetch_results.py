@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,8 @@ from codegen_prefetches import RESULT, elements, prefetches
 
 from tiny_codegen import LLVMRenderer, build_program, compile_kernel, cpu_target
 from tiny_codegen.cost_model import CACHE_LINE as LINE
-from tiny_codegen.lower.prefetch import LEAST_RESULT_STEPS, joined, split
-from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_codegen.lower.prefetch import LEAST_RESULT_STEPS, joined
+from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate
 
 TARGET = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")))
 LANES, ROWS = 16, 8
@@ -71,13 +73,24 @@ def test_every_line_that_a_tile_writes_is_asked_for(kernel: UOp) -> None:
   ((walk, found),) = prefetches(program.src[1], RESULT).items()
   places = {place for u in found for place in elements(u, {r: 0 for r in u.ranges if r is not walk})}
   stores = [u for u in program.src[1].src if u.op is Ops.STORE and u.src[0].src[0].op is Ops.PARAM]
-  spans = [(split(u.src[0].src[1])[1] * 4, u.src[1].dtype.count * 4) for u in stores]
+  spans = [(place * 4, u.src[1].dtype.count * 4) for u in stores for place in of_a_tile(u, {0, 1})]
   pieces = joined([(first, first + size) for first, size in spans], 0)
   for start in range(0, LINE, 4):  # of the first one, in a line
     asked = {(start + 4 * place) // LINE for place in places}
     for first, behind in pieces:
       lines = set(range((start + first) // LINE, (start + behind - 1) // LINE + 1))
       assert lines <= asked or (behind - first < LINE and max(lines) in asked), "a short one's last line"
+
+
+def of_a_tile(store: UOp, around: set[int]) -> Iterator[int]:
+  """Where the iterations of a tile's own loops store, in elements from where the tile begins; `around` are the ids of
+  the loops around it."""
+  offset = store.src[0].src[1]
+  own = [r for r in offset.ranges if r.arg[0] not in around]
+  for counters in itertools.product(*[range(r.src[0].arg) for r in own]):
+    place = evaluate(offset, dict.fromkeys(offset.ranges, 0) | dict(zip(own, counters)))
+    assert isinstance(place, int)
+    yield place
 
 
 def test_places_that_are_read_are_not_known_before() -> None:

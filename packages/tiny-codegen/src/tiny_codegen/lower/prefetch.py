@@ -31,7 +31,7 @@ from tiny_codegen.kernel.expressions import stride, terms
 from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.memory import element_of, in_register, nbytes_of, space_of
 from tiny_codegen.target import CacheSizes, Target
-from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp
+from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp, simplify
 from tiny_uop.graph import memory_of
 from tiny_uop.records import dataclass
 
@@ -39,6 +39,8 @@ GAP = CACHE_LINE // 2
 """Bytes between two pieces of memory that are asked for as one."""
 LEAST_RESULT_STEPS = 16
 """Iterations of the loops in which a line of a result can arrive, and that are worth asking for it."""
+MOST_BLOCKS = 16
+"""Iterations of a loop that stores a tile in blocks."""
 AHEAD = 16
 """Iterations after which a loop that packs reads what it asks for: some hundred cycles."""
 LEAST_PACKED = 64
@@ -274,10 +276,36 @@ def _results(program: Program) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[UOp
 
 
 def _stores_behind(linear: Sequence[UOp], end: int) -> Iterator[UOp]:
-  """The ungated stores of adjacent elements to buffers between an END and what begins or ends next."""
-  for u in itertools.takewhile(lambda u: u.op not in _CONTROL, linear[end + 1 :]):
-    if _writes_result(u) and len(u.src[0].src) == 2 and u.src[0].src[1].dtype.count == 1:
-      yield u
+  """The ungated stores of adjacent elements to buffers between an END and what begins or ends next; where that is a
+  loop that does nothing else, as of `store_tiles`, those of its iterations."""
+  behind = _straight(linear, end + 1)
+  yield from filter(_is_plain_store, behind)
+  begin = end + 1 + len(behind)
+  loop = linear[begin] if begin < len(linear) else None
+  if loop is None or loop.op is not Ops.RANGE or not 0 < _size(loop) <= MOST_BLOCKS:
+    return
+  inside = _straight(linear, begin + 1)
+  if loop not in linear[begin + 1 + len(inside)].src[1:]:
+    return
+  firsts: dict[UOp, UOp] = {}
+  for store in filter(_is_plain_store, inside):
+    index = store.src[0]
+    offset, constant = split(index.src[1])
+    if offset is not None and (step := stride(offset, loop)):
+      if offset not in firsts:
+        firsts[offset] = simplify(offset.substitute({loop: loop.const_like(0)}))
+      for n in range(_size(loop)):
+        place = _plus(firsts[offset], offset.const_like(constant + n * step))
+        yield store.replace(src=(index.replace(src=(index.src[0], place)), *store.src[1:]))
+
+
+def _straight(linear: Sequence[UOp], begin: int) -> list[UOp]:
+  """The instructions from one on up to where a loop or a branch begins or ends."""
+  return list(itertools.takewhile(lambda u: u.op not in _CONTROL, itertools.islice(linear, begin, None)))
+
+
+def _is_plain_store(u: UOp) -> bool:
+  return _writes_result(u) and len(u.src[0].src) == 2 and u.src[0].src[1].dtype.count == 1
 
 
 def _writes_result(u: UOp) -> bool:

@@ -8,7 +8,6 @@ keeps n partial results side by side and combines them in a tree at the end.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import WORD
@@ -96,19 +95,23 @@ def _transposed(closer: UOp, axis: UOp) -> UOp | None:
 def _in_blocks(closer: UOp, axis: UOp, loop: UOp, block: int) -> UOp:
   place, value = closer.src[0].src
   pointer, offset = place.src
-  count, blocks = int(axis.src[0].arg), int(loop.src[0].arg) // block
-  outer = UOp.range(blocks, loop.arg[0], AxisType.LOOP) if blocks > 1 else number(0)
   along = UOp.range(block, loop.arg[0], AxisType.VECTOR)
+  start, first = (_counter(int(r.src[0].arg) // block, r.arg[0]) for r in (loop, axis))
   rows = [
-    Lanes(along, block).of(substitute_simplified(value, {axis: number(lane), loop: outer * block + along}))
-    for lane in range(count)
+    Lanes(along, block).of(substitute_simplified(value, {axis: first * block + lane, loop: start * block + along}))
+    for lane in range(block)
   ]
   stores = []
-  for step, first in itertools.product(range(block), range(0, count, block)):
-    at = simplify(offset.substitute({loop: outer * block + step, axis: number(first)}))
-    stores.append(pointer.index(at).store(vector_of([row.extract(step) for row in rows[first : first + block]])))
-  loops = [outer if r is loop else r for r in closer.src[1:] if r is not axis]
+  for step in range(block):
+    at = simplify(offset.substitute({loop: start * block + step, axis: first * block}))
+    stores.append(pointer.index(at).store(vector_of([row.extract(step) for row in rows])))
+  loops = [start if r is loop else first if r is axis else r for r in closer.src[1:]]
   return UOp.group(*stores).end(*[r for r in loops if r.op is Ops.RANGE])
+
+
+def _counter(count: int, number_of_loop: int) -> UOp:
+  """A loop of so many iterations; 0 in place of one that has only one."""
+  return UOp.range(count, number_of_loop, AxisType.LOOP) if count > 1 else number(0)
 
 
 def combine_lanes(vector: UOp, op: Ops) -> UOp:
