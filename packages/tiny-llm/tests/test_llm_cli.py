@@ -21,8 +21,9 @@ from chat_models import talker, write_talker
 
 from tiny_llm.__main__ import main
 from tiny_llm.chat import shown
-from tiny_llm.model import Chunk
-from tiny_llm.session import find_model
+from tiny_llm.checkpoint import open_checkpoint
+from tiny_llm.model import Chunk, load_model
+from tiny_llm.session import bar, find_model
 
 Capture = pytest.CaptureFixture[str]
 
@@ -168,6 +169,14 @@ def test_what_a_model_says_does_not_control_the_terminal() -> None:
   assert shown("a\x1b[31mb\x07\r\x9b\n\té🙂") == "a[31mb\n\té🙂"
 
 
+def test_a_bar_shows_how_much_is_done(path: Path) -> None:
+  assert bar(0.5, "utf-8") == "██████████░░░░░░░░░░  50%"
+  assert bar(1.5, "ascii") == "#################### 150%" and bar(0, None) == "--------------------   0%"
+  shares: list[float] = []
+  load_model(open_checkpoint(path), context=8, progress=shares.append)
+  assert shares == sorted(shares) and shares[0] == 0 and 0.5 < shares[-1] <= 1 and len(shares) > 10
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo-terminals")
 def test_a_conversation_in_a_terminal(path: Path, tmp_path: Path) -> None:
   import pty
@@ -191,6 +200,7 @@ def test_a_conversation_in_a_terminal(path: Path, tmp_path: Path) -> None:
 
   saved = tmp_path / "saved.json"
   until(b">>> ", 1)
+  assert b"% loading Small" in output and b"% compiling" in output
   os.write(terminal, b"Hello there\n")
   until(b"Hello there\r\n", 1)
   size = len(output)

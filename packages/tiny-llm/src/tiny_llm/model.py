@@ -293,13 +293,14 @@ def capped(x: Tensor, cap: float) -> Tensor:
 
 
 def load_model(
-  checkpoint: Checkpoint, *, context: int, slots: int = 1, cache_dtype: DType = dtypes.float16, exact: bool = False
-) -> Model:
+  checkpoint: Checkpoint, *, context: int, slots: int = 1, cache_dtype: DType = dtypes.float16, exact: bool = False,
+  progress: Callable[[float], None] | None = None,
+) -> Model:  # fmt: skip
   """The model of a file, with room for `slots` sequences of `context` tokens. Keys and values are kept as
   `cache_dtype`, float16 or float32. Quantised weights stay quantised. Activations are rounded to 8 bits for their
-  products with them, as ggml does; with `exact` they are not.
+  products with them, as ggml does; with `exact` they are not. `progress` is told which share has been loaded, 0 to 1.
 
   Raises ValueError for a file without a tensor that the architecture needs, or with one of another shape.
   """
   config = config_of(checkpoint)
-  return Model(config, Weights(checkpoint, config, exact, context), context, slots, cache_dtype)
+  return Model(config, Weights(checkpoint, config, exact, context, progress), context, slots, cache_dtype)

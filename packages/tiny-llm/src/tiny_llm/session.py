@@ -87,9 +87,10 @@ class Session:
     self.tokenizer, self.template = text_of(self.checkpoint)
     self.defaults = recommended(self.checkpoint.metadata)
     size = f"{self.checkpoint.nbytes() / 1e6:,.0f} MB"
-    with Waiting(f"loading {path.name} ({size})", quiet):
+    with Waiting(f"loading {self.name} ({size})", quiet) as waiting:
       trained = self.checkpoint.integer(f"{self.checkpoint.text('general.architecture')}.context_length", 4096)
-      model = load_model(self.checkpoint, context=context or min(trained, 4096), slots=slots, exact=exact)
+      model = load_model(self.checkpoint, context=context or min(trained, 4096), slots=slots, exact=exact,
+        progress=waiting.show)  # fmt: skip
       self.engine = Engine(model, self.tokenizer, speculate=speculate)
 
   @property
@@ -100,8 +101,9 @@ class Session:
   def warm(self, quiet: bool = False) -> None:
     """Compiles what reading a prompt and a token need, so that the first answer need not."""
     model = self.engine.model
-    with Waiting("compiling", quiet):
-      for count in (1, 16, 128):
+    with Waiting("compiling", quiet) as waiting:
+      for done, count in enumerate((1, 16, 128)):
+        waiting.show(done / 3)
         if count < model.context:
           read = model.step if model.config.architecture.causal else model.states
           read([Chunk(0, 0, [0] * count)])
@@ -150,17 +152,32 @@ def text_of(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
   return tokenizer, ChatTemplate.from_metadata(checkpoint.metadata, special) if has else None
 
 
+def bar(share: float, encoding: str | None) -> str:
+  """A bar of 20 letters, and the share in percent."""
+  full, empty = "█░" if (encoding or "").lower().startswith("utf") else "#-"
+  done = min(max(int(share * 20), 0), 20)
+  return f"{full * done}{empty * (20 - done)} {share:4.0%}"
+
+
 class Waiting:
-  """A line on standard error that counts the seconds of a block, if that is a terminal, and goes when it is done."""
+  """A bar on standard error while a block runs, if that is a terminal, with its seconds; it goes when that is done.
+
+  `show` says which share of the work is done, 0 to 1.
+  """
 
   def __init__(self, what: str, quiet: bool = False) -> None:
-    self.what, self._shown = what, not quiet and sys.stderr.isatty()
+    self.what, self._shown, self._share = what, not quiet and sys.stderr.isatty(), 0.0
     self._done = threading.Event()
     self._thread = threading.Thread(target=self._count, daemon=True)
 
-  def __enter__(self) -> None:
+  def __enter__(self) -> Waiting:
     if self._shown:
       self._thread.start()
+    return self
+
+  def show(self, share: float) -> None:
+    """The share of the work that is done."""
+    self._share = share
 
   def __exit__(self, *_: object) -> None:
     self._done.set()
@@ -172,7 +189,7 @@ class Waiting:
   def _count(self) -> None:
     begin = time.monotonic()
     while True:
-      sys.stderr.write(f"\r\x1b[K{self.what} … {time.monotonic() - begin:.1f} s")
+      sys.stderr.write(f"\r\x1b[K{bar(self._share, sys.stderr.encoding)} {self.what} {time.monotonic() - begin:.1f} s")
       sys.stderr.flush()
       if self._done.wait(0.2):
         return

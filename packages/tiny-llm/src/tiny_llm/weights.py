@@ -199,9 +199,13 @@ class Layer:
 class Weights:
   """The weights of a model for `context` tokens, and how activations are made ready for products with them."""
 
-  def __init__(self, checkpoint: Checkpoint, config: Config, exact: bool, context: int) -> None:
+  def __init__(
+    self, checkpoint: Checkpoint, config: Config, exact: bool, context: int,
+    progress: Callable[[float], None] | None = None,
+  ) -> None:  # fmt: skip
     self._checkpoint, self._config, self._exact, self._context = checkpoint, config, exact, context
     self._known: set[str] = set()
+    self._progress, self._taken, self._whole = progress, 0, max(checkpoint.nbytes(), 1)
     dim, architecture = config.dim, config.architecture
     self.token_table = self._linear(self._tensor("token_embd", (config.vocabulary, dim)))
     Device.trim()  # packing needs several times as much memory, and the file's pages need not stay beside the result
@@ -390,6 +394,9 @@ class Weights:
     if found.shape != shape:
       raise ValueError(f"{path}: {whole} has shape {found.shape}, expected {shape}")
     self._known.add(whole)
+    if self._progress is not None:  # what was asked for before is loaded
+      self._progress(min(self._taken / self._whole, 1.0))
+      self._taken += int(found.data.nbytes())
     return found
 
 
