@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tiny_runtime import GlobalCounters
@@ -117,6 +118,44 @@ def test_pruned_replays_run_what_inputs_reach() -> None:
     assert kernels(jitted, T(1, 1)) == (count, [21, 41])
     packed.assign(T(3, 3)).realize()
     assert kernels(jitted, T(1, 1)) == (count, [21, 41] if prune else [61, 61]), "as it was at the capture"
+
+
+def test_a_batch_norm_becomes_part_of_the_weights_before_it() -> None:
+  """What is made of weights alone is computed at the capture: replays have the convolution and one number for each of
+  its channels."""
+  Tensor.manual_seed(0)
+  x, w, bias = Tensor.rand(2, 3, 4, 4).realize(), Tensor.rand(5, 3, 3, 3).realize(), Tensor.rand(5).realize()
+  scale, shift, mean, var = (Tensor.rand(5).realize() for _ in range(4))
+
+  def f(x: Tensor) -> Tensor:
+    factor = (scale * (var + 1e-5).rsqrt()).reshape(1, -1, 1, 1)
+    y = x.conv2d(w, bias, padding=1)
+    return (y - mean.reshape(1, -1, 1, 1)) * factor + shift.reshape(1, -1, 1, 1)
+
+  operations = []
+  for prune in (False, True):
+    jitted = TinyJit(f, prune=prune)
+    for _ in range(4):
+      np.testing.assert_allclose(jitted(x).numpy(), f(x).numpy(), rtol=1e-5, atol=1e-6)
+    GlobalCounters.reset()
+    jitted(x)
+    assert GlobalCounters.kernel_count == 1
+    operations.append(GlobalCounters.global_ops)
+  results = 2 * 5 * 4 * 4
+  assert operations[1] <= operations[0] - 3 * results, "no factor, and one sum in place of three"
+
+
+def test_what_is_computed_from_weights_is_computed_once() -> None:
+  w = Tensor([[-128, 7], [9, 127]], dtype=dtypes.int8).realize()
+  half = Tensor([[1.0, 2.0], [3.0, 4.0]], dtype=dtypes.float16).realize()
+
+  def f(x: Tensor) -> Tensor:
+    return x.matmul((w + 1).cast(dtypes.float32).transpose(0, 1)) + half.cast(dtypes.float32).sum(0)
+
+  jitted = TinyJit(f, prune=True)
+  for n in range(4):
+    assert jitted(T(n, 1).reshape(1, 2)).tolist() == f(T(n, 1).reshape(1, 2)).tolist()
+  assert kernels(jitted, T(1, 1).reshape(1, 2))[0] == 1
 
 
 def test_what_calls_change_is_not_pruned() -> None:

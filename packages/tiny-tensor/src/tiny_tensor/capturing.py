@@ -31,6 +31,8 @@ class Recording:
     """Whether there was a `backward()`: it looks for tensors that require a gradient."""
     self.lines: dict[UOp, str] = {}
     """For each schedule that ran, the line of the program that asked for it."""
+    self.stays: Callable[[UOp], bool] | None = None
+    """Of a BUFFER, whether replays find in it what it has now; None where nothing is to be made of that."""
 
 
 class Busy:

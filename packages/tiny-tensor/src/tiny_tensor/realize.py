@@ -9,7 +9,7 @@ their buffers in all live tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tiny_runtime import Device
 from tiny_tensor import capturing
@@ -245,6 +245,7 @@ def without_gradients(sink: UOp) -> UOp:
   done: dict[UOp, UOp] = {}
   for u in value_nodes(sink, kernels=True):
     done[u] = done[u.src[0]] if u.op is Ops.CUSTOM_GRADIENT else u.with_src(tuple([done[s] for s in u.src]))
+    keep_mark(u, done[u])
   return done[sink]
 
 
@@ -345,9 +346,26 @@ def plan_tensors(tensors: Sequence[TensorBase], by_host: bool = False) -> tuple[
   with undivided:
     from tiny_sched import schedule  # at the first use: a third of the time that importing tiny_tensor would take
 
-    linear = schedule(plan.sink())
+    active = capturing.current()
+    if active is not None and active.stays is not None:
+      linear = schedule_with_constants(plan.sink(), active.stays)
+    else:
+      linear = schedule(plan.sink())
   plan.keep_written(linear)
   return linear, plan
+
+
+def schedule_with_constants(sink: UOp, stays: Callable[[UOp], bool]) -> UOp:
+  """The schedule of a graph, with that of its constants before it: `TinyJit` leaves those calls out of replays."""
+  from tiny_sched import constants_first, replaced, schedule
+
+  sink, constants = constants_first(without_gradients(sink), stays)
+  if not constants:
+    return schedule(sink)
+  memory = {c: buffer_for(c) for c in constants}
+  before = schedule(UOp.sink(*[stored(buffer, view, c.src[0]) for c, (buffer, view) in memory.items()]))
+  after = schedule(replaced(sink, {c: view for c, (_, view) in memory.items()}))
+  return after.with_src((*before.src, *after.src))
 
 
 def separate(tensors: Sequence[TensorBase]) -> None:

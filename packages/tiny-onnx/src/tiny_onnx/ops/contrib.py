@@ -10,7 +10,7 @@ import numpy as np
 from tiny_onnx.errors import ModelError
 from tiny_onnx.ops.elementwise import gelu as gelu_of_onnx
 from tiny_onnx.ops.neural import convolved
-from tiny_onnx.ops.quantised import by_range, centred, dequantize_linear, quantised, quantize_linear
+from tiny_onnx.ops.quantised import by_range, dequantize_linear, integer_product, quantised, quantize_linear
 from tiny_onnx.ops.recurrent import activation
 from tiny_onnx.registry import Call, op
 from tiny_onnx.values import Value, elem_of, host_of, ints_of, shape_of, tensor_of
@@ -406,29 +406,30 @@ def dequantize(call: Call, x: Value, scale: Value, zero: Value = None) -> Tensor
   return dequantize_linear(call, x, scale, zero)
 
 
-@op("DynamicQuantizeMatMul", domain=MICROSOFT)
+@op("DynamicQuantizeMatMul", domain=MICROSOFT, raw=True)
 def dynamic_quantize_matmul(
-  call: Call, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None, bias: Tensor | None = None
+  call: Call, a: Value, b: Value, b_scale: Value, b_zero: Value = None, bias: Value = None
 ) -> Tensor:
-  found, scale, zero = by_range(a)
-  codes = found.cast(dtypes.int32) - zero.cast(dtypes.int32)
-  made = codes.matmul(centred(b, b_zero)).cast(dtypes.float32) * (scale * b_scale)
-  return made if bias is None else made + bias
+  codes, scale, zero = by_range(tensor_of(a))
+  product = integer_product(codes.cast(dtypes.uint8), tensor_of(b), zero.cast(dtypes.int32), b_zero)
+  made = product.cast(dtypes.float32) * (scale * tensor_of(b_scale))
+  return made if bias is None else made + tensor_of(bias)
 
 
-@op("MatMulIntegerToFloat", domain=MICROSOFT)
+@op("MatMulIntegerToFloat", domain=MICROSOFT, raw=True)
 def matmul_integer_to_float(
   call: Call,
-  a: Tensor,
-  b: Tensor,
-  a_scale: Tensor,
-  b_scale: Tensor,
-  a_zero: Tensor | None = None,
-  b_zero: Tensor | None = None,
-  bias: Tensor | None = None,
+  a: Value,
+  b: Value,
+  a_scale: Value,
+  b_scale: Value,
+  a_zero: Value = None,
+  b_zero: Value = None,
+  bias: Value = None,
 ) -> Tensor:
-  made = centred(a, a_zero).matmul(centred(b, b_zero)).cast(dtypes.float32) * (a_scale * b_scale)
-  return made if bias is None else made + bias
+  product = integer_product(tensor_of(a), tensor_of(b), a_zero, b_zero)
+  made = product.cast(dtypes.float32) * (tensor_of(a_scale) * tensor_of(b_scale))
+  return made if bias is None else made + tensor_of(bias)
 
 
 def of_quantised(name: str, function: Any) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from onnx import TensorProto as T
 
 from tiny_onnx.errors import ModelError
 from tiny_onnx.narrow import decode, encode, is_narrow
-from tiny_onnx.ops.neural import convolved
-from tiny_onnx.ops.shape import axis_in
+from tiny_onnx.ops.neural import Window, window
+from tiny_onnx.ops.shape import axis_in, padded
 from tiny_onnx.registry import Call, op
 from tiny_onnx.values import DTYPES, NARROW_INTS, Host, Narrow, Value, elem_of, shape_of, tensor_of
 from tiny_tensor import Tensor, dtypes
@@ -100,20 +101,77 @@ def dynamic_quantize_linear(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tens
   return codes.cast(dtypes.uint8), scale, zero.cast(dtypes.uint8)
 
 
-def centred(x: Tensor, zero: Tensor | None, rows: bool = False) -> Tensor:
-  """Integers less their zero point: int32."""
-  whole = x.cast(dtypes.int32)
-  if zero is None:
-    return whole
-  offset = zero.cast(dtypes.int32)
-  return whole - (offset.unsqueeze(-1) if rows and offset.ndim == 1 and offset.shape[0] > 1 else offset)
+def is_zero(value: Value) -> bool:
+  """Whether a zero point is left out, or known to be 0."""
+  return value is None or (isinstance(value, Host) and not value.array.any())
 
 
-@op("MatMulInteger", 10)
-def matmul_integer(
-  call: Call, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
-) -> Tensor:
-  return centred(a, a_zero, True).matmul(centred(b, b_zero)).cast(dtypes.int32)
+def offset_of(zero: Value, rows: bool = False) -> Tensor | None:
+  """A zero point as int32, None for 0; one for each of several `rows` as a column."""
+  if is_zero(zero):
+    return None
+  made = numbers(zero).cast(dtypes.int32)
+  return made.unsqueeze(-1) if rows and made.ndim == 1 and made.shape[0] > 1 else made
+
+
+def signed(codes: Tensor, zero: Tensor | None, shift: bool) -> tuple[Tensor, Tensor | None]:
+  """With `shift`, uint8 less 128 as int8, and the zero point that then holds: dot products of bytes take numbers with a
+  sign on one side."""
+  if not shift:
+    return codes, zero
+  moved = (codes ^ 128).bitcast(dtypes.int8)
+  return moved, (zero if zero is not None else Tensor.zeros(1, dtype=dtypes.int32)) - 128
+
+
+def integer_product(a: Tensor, b: Tensor, a_zero: Value = None, b_zero: Value = None) -> Tensor:
+  """`(a - a_zero) @ (b - b_zero)` in int32. The sum is one of products of bytes, for which processors have
+  instructions; zero points are put right outside of it: Σ(a-p)(b-q) = Σab - pΣb - qΣ(a-p).
+  """
+  p, q = offset_of(a_zero, True), offset_of(b_zero)
+  b, q = signed(b, q, a.dtype is b.dtype is dtypes.uint8)
+  total = a.cast(dtypes.int32).matmul(b.cast(dtypes.int32))
+  if p is not None:
+    total = total - p * b.cast(dtypes.int32).sum(-2, keepdim=b.ndim > 1)
+  if q is not None:
+    rows = a.cast(dtypes.int32) if p is None else a.cast(dtypes.int32) - p
+    total = total - rows.sum(-1, keepdim=b.ndim > 1).contiguous() * q  # a kernel of its own: one is tiled for one sum
+  return total.cast(dtypes.int32)
+
+
+def integer_convolution(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: Value, w_zero: Value) -> Tensor:
+  """The same for a convolution. Padding is no number: it takes part in none of the sums."""
+  if x.ndim != w.ndim:
+    raise ModelError(f"weights of {w.ndim} axes do not go with an input of {x.ndim}")
+  p, q = offset_of(x_zero), offset_of(w_zero)
+  w, q = signed(w, q, x.dtype is w.dtype is dtypes.uint8)
+  span, groups = window(call, x.shape[2:], call.get("kernel_shape", w.shape[2:])), call.get("group", 1)
+  if p is not None and any(span.padding):
+    x = filled(x, span, tensor_of(x_zero).reshape(())).contiguous()
+    span = replace(span, before=[0] * len(span.before), after=[0] * len(span.after))
+  whole, weights = x.cast(dtypes.int32), w.cast(dtypes.int32)
+  total = whole.conv2d(weights, bias, groups, span.strides, span.dilations, span.padding)
+  each = (1, -1, *[1] * (w.ndim - 2))
+  if p is not None:
+    total = total - p.reshape(()) * weights.sum(tuple(range(1, w.ndim))).reshape(each)
+    whole = whole - p.reshape(())
+  if q is not None:
+    summed = whole.reshape(x.shape[0], groups, -1, *x.shape[2:]).sum(2)
+    ones = Tensor.ones(groups, 1, *w.shape[2:], dtype=dtypes.int32)
+    windows = summed.conv2d(ones, None, groups, span.strides, span.dilations, span.padding).contiguous()
+    total = total - windows.repeat_interleave(w.shape[0] // groups, 1) * q.reshape(each if q.numel() > 1 else ())
+  return total.cast(dtypes.int32)
+
+
+def filled(x: Tensor, span: Window, value: Tensor) -> Tensor:
+  """Codes with the padding of a window, which is filled with a value."""
+  pads = [0, 0, *span.before, 0, 0, *span.after]
+  inside = padded(Tensor.ones(1, 1, *x.shape[2:], dtype=dtypes.bool), pads, range(x.ndim), "constant", False)
+  return inside.where(padded(x, pads, range(x.ndim), "constant", 0), value)
+
+
+@op("MatMulInteger", 10, raw=True)
+def matmul_integer(call: Call, a: Value, b: Value, a_zero: Value = None, b_zero: Value = None) -> Tensor:
+  return integer_product(tensor_of(a), tensor_of(b), a_zero, b_zero)
 
 
 def requantised(exact: Tensor, factor: Tensor, zero: Tensor, dtype: Any) -> Tensor:
@@ -137,36 +195,29 @@ def qlinear_matmul(
   scales = [tensor_of(s).cast(dtypes.float32) for s in (a_scale, b_scale, y_scale)]
   if scales[0].ndim == 1 and scales[0].shape[0] > 1:
     scales[0] = scales[0].unsqueeze(-1)
-  left, right = numbers(a), numbers(b)
-  left_zero = numbers(a_zero)
-  left = left - (left_zero.unsqueeze(-1) if left_zero.ndim == 1 and left_zero.shape[0] > 1 else left_zero)
-  product = left.matmul(right - numbers(b_zero)).cast(dtypes.float32)
-  return quantised(product * (scales[0] * scales[1]), scales[2], numbers(y_zero), elem)
+  if is_narrow(elem_of(a)) or is_narrow(elem_of(b)):
+    left_zero = numbers(a_zero)
+    left = numbers(a) - (left_zero.unsqueeze(-1) if left_zero.ndim == 1 and left_zero.shape[0] > 1 else left_zero)
+    exact = left.matmul(numbers(b) - numbers(b_zero))
+  else:
+    exact = integer_product(tensor_of(a), tensor_of(b), a_zero, b_zero)
+  return quantised(exact.cast(dtypes.float32) * (scales[0] * scales[1]), scales[2], numbers(y_zero), elem)
 
 
-@op("ConvInteger", 10)
-def conv_integer(
-  call: Call, x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None
-) -> Tensor:
-  by_channel = w_zero is not None and w_zero.ndim == 1 and w_zero.shape[0] > 1
-  offset = w_zero.reshape(-1, *[1] * (w.ndim - 1)) if by_channel and w_zero is not None else w_zero
-  return convolved(call, centred(x, x_zero), centred(w, offset), None).cast(dtypes.int32)
+@op("ConvInteger", 10, raw=True)
+def conv_integer(call: Call, x: Value, w: Value, x_zero: Value = None, w_zero: Value = None) -> Tensor:
+  return integer_convolution(call, tensor_of(x), tensor_of(w), None, x_zero, w_zero)
 
 
-@op("QLinearConv", 10)
+@op("QLinearConv", 10, raw=True)
 def qlinear_conv(
-  call: Call, x: Tensor, x_scale: Tensor, x_zero: Tensor, w: Tensor, w_scale: Tensor, w_zero: Tensor,
-  y_scale: Tensor, y_zero: Tensor, bias: Tensor | None = None,
+  call: Call, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
+  y_scale: Value, y_zero: Value, bias: Value = None,
 ) -> Tensor:  # fmt: skip
-  if x.ndim != w.ndim:
-    raise ModelError(f"weights of {w.ndim} axes do not go with an input of {x.ndim}")
-
-  def by_channel(t: Tensor, axis: int) -> Tensor:
-    return (
-      t.reshape(*[-1 if a == axis else 1 for a in range(w.ndim)])
-      if t.ndim == 1 and t.shape[0] > 1
-      else t.reshape([1] * w.ndim)
-    )
-
-  exact = convolved(call, centred(x, x_zero), centred(w, by_channel(w_zero, 0)), bias)
-  return requantised(exact, x_scale * by_channel(w_scale, 1) / y_scale, y_zero, y_zero.dtype)
+  added = None if bias is None else tensor_of(bias)
+  exact = integer_convolution(call, tensor_of(x), tensor_of(w), added, x_zero, w_zero)
+  scales = tensor_of(w_scale)
+  if scales.numel() > 1:
+    scales = scales.reshape(1, -1, *[1] * (exact.ndim - 2))
+  zero = tensor_of(y_zero)
+  return requantised(exact, tensor_of(x_scale) * scales / tensor_of(y_scale), zero, zero.dtype)

@@ -27,6 +27,7 @@ class Run(Generic[R]):
   tensor has any more gives its memory back as it goes, unless that is to `keep`.
 
   Whatever the program assigned before and did not realise is carried out first: it is no part of the function.
+  With `keep`, what is computed from memory that stays as it is, is computed by calls of its own.
   """
 
   def __init__(
@@ -40,6 +41,9 @@ class Run(Generic[R]):
     self.gradients_before = [(t, t.grad) for t in _tensors(inputs)]
     had = {id(t) for t in graphs.all_tensors() if t.grad is not None}
     with capturing.recording(bool(guards), keep) as recorded, capture() as self.schedules, marks.on():
+      if keep:
+        changing, schedules = {*inputs.buffers}, self.schedules
+        recorded.stays = lambda buffer: buffer not in changing and buffer not in schedules.created
       self.result = fxn(*inputs.args, **inputs.kwargs)
       self._finish()
     self.refused, self.draws, self.differentiated = recorded.refused, recorded.draws, recorded.differentiated

@@ -62,6 +62,8 @@ class TinyJit(Generic[P, R]):
 
   With `prune` replays leave out the kernels that neither arguments nor what calls change can reach (weights that are
   unpacked, say): their results stay as they were computed at the capture, whatever is assigned to the weights since.
+  What is computed from such weights alone gets memory of its own for that, and factors of sums of products (a batch
+  norm after a convolution) become part of the weights: `tiny_sched.constant_rules`.
 
   A method is captured once per object. `JIT=0` turns all of this into plain calls. Threads may share a TinyJit: their
   calls happen one after the other.
@@ -154,7 +156,7 @@ class TinyJit(Generic[P, R]):
     """Calls the function, and compares what it ran with what a replay would have run."""
     inputs = Inputs(self._names, args, kwargs)
     require(program.arguments.failure(inputs))
-    run: Run[R] = Run(self.fxn, inputs, CAPTURE, RETURN)
+    run: Run[R] = Run(self.fxn, inputs, CAPTURE, RETURN, self.prune)
     require(program.trace.failure(run.trace))
     return run.result
 

@@ -1,0 +1,52 @@
+"""What depends on constants only is taken out of a graph that runs again and again."""
+
+from __future__ import annotations
+
+from sched_graphs import new, stored, total
+
+from tiny_sched import constants_first
+from tiny_uop import Ops, UOp, dtypes
+
+
+def product(x: UOp, w: UOp) -> UOp:
+  (m, k), n = x.shape, w.shape[0]
+  left = x.reshape((m, 1, k)).expand((m, n, k))
+  return total(left * w.reshape((1, n, k)).expand((m, n, k)), 2).reshape((m, n))
+
+
+def first(value: UOp, *changing: UOp) -> tuple[UOp, list[UOp]]:
+  """What `constants_first` makes of a value where all memory but `changing` stays as it is."""
+  return constants_first(UOp.sink(stored(value)), lambda buffer: all(x.base is not buffer for x in changing))
+
+
+def test_weights_are_scaled_once() -> None:
+  x, w, c = new(8, 16), new(4, 16), new(4)
+  sink, (weights,) = first(product(x, w) * c.reshape((1, 4)).expand((8, 4)), x)
+  assert weights.op is Ops.CONTIGUOUS and weights.shape == (1, 4, 16), "not one for each row of x"
+  assert sum(u.op is Ops.MUL for u in sink.toposort if u not in weights.toposort) == 1
+
+
+def test_a_product_that_others_use_is_not_made_twice() -> None:
+  x, w, c = new(8, 16), new(4, 16), new(4)
+  y = product(x, w)
+  _, constants = first(y * c.reshape((1, 4)).expand((8, 4)) + y, x)
+  assert not constants
+
+
+def test_a_factor_of_rows_is_none_of_weights() -> None:
+  x, w, c = new(8, 16), new(4, 16), new(8)
+  assert first(product(x, w) * c.reshape((8, 1)).expand((8, 4)), x)[1] == []
+
+
+def test_weights_that_are_unpacked_stay_packed() -> None:
+  x, w = new(8, 16), new(4, 16, dtype=dtypes.int8)
+  assert first(product(x, w.cast(dtypes.float32)), x)[1] == []
+  (kept,) = first(product(x, (w + 1).cast(dtypes.float32)), x)[1]
+  assert kept.dtype is dtypes.int8
+
+
+def test_what_the_graph_writes_is_not_constant() -> None:
+  x, w = new(8, 16), new(4, 16)
+  memory = w.base
+  updated = UOp(Ops.AFTER, memory.dtype, (memory, UOp(Ops.STORE, dtypes.void, (w, w + 1)))).reshape((4, 16))
+  assert first(product(x, updated * 2), x)[1] == []
