@@ -161,6 +161,21 @@ def test_a_forked_child_begins_anew(kernels: Any) -> None:
   assert kinds(p)["kernel"] == 1
 
 
+def test_kernels_have_the_keys_of_their_graphs(kernels: Any) -> None:
+  """Launched alone and in a graph; what is no kernel has none."""
+  a, b = kernels.buffer([1.0]), kernels.buffer(size=1)
+  schedule = kernels.linear(kernels.add(b, a))
+  with capture() as captured:
+    run(schedule)
+  graph = CapturedGraph(captured, [a], [b])
+  with profile(by_kernel=True) as p:
+    run(schedule)
+    graph.replay([a])
+  of_kernels = {record.key for record in p.records if record.kind in ("kernel", "graph kernel", "load")}
+  assert of_kernels == {schedule.src[0].src[0].key[:8].hex()}
+  assert {record.key for record in p.records if record.kind not in ("kernel", "graph kernel", "load")} <= {""}
+
+
 QUEUES = """
 import sys
 sys.path.insert(0, FOLDER)

@@ -165,6 +165,7 @@ def test_from_the_kernel_to_its_code(page: Browser) -> None:
   page.click_on(".chip", "div_constant")
   rows = page.rows("rewrites")
   assert len(rows) == 1 and rows[0][1:4] == ["div_constant", "(i*4 + 2)//4", "i"]
+  assert page.text(".page > p a") == "what div_constant does"
   page.click_on("table[aria-label=rewrites] tbody tr")
   page.until("document.querySelector('#view').dataset.shown === 'rewrite/1'")
   assert "Rewrite 1 of 2: div_constant" in page.text() and "in kernel" not in page.text("h1")

@@ -148,6 +148,7 @@ const compiler = (() => {
       const words = search.value.trim().toLowerCase();
       const rows = chosen.steps.filter((step) => (rule === null || step[2] === rule) && `${step[2]} ${step[3]} ${step[4]}`.toLowerCase().includes(words));
       holder.replaceChildren(rows.length ? stepTable(rows) : make("p", { class: "soft" }, chosen.steps.length ? "No rewrite is like this." : "This pass made no rewrites."));
+      if (rule !== null && rows.length) holder.prepend(make("p", {}, make("a", { href: `#rule/${rows[0][6]}` }, `what ${rule} does`)));
       if (chosen.left_out) holder.append(make("p", { class: "soft" }, `${text.count(chosen.left_out)} more are not shown.`));
     }
     search.addEventListener("input", fill);
