@@ -71,7 +71,7 @@ PASSES: tuple[Pass, ...] = (
   Pass("tighten_sums", "A sum of masked terms ends where the mask does (causal attention: scores times values).",
        tighten_sums, (), True),
   Pass("store_tiles",
-       "Tiles whose lanes lie far apart in memory are stored a register's lanes at a time, by a loop.",
+       "What follows the sums of a tile is computed and stored by a loop, where written out it would be long.",
        store_tiles, TARGET, True),
   Pass("vectorize", "VECTOR loops become vectors.", vectorize),
   Pass("unroll", "UPCAST and UNROLL loops are written out.", unroll),

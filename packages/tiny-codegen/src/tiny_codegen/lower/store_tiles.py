@@ -1,15 +1,16 @@
-"""Pass: tiles whose lanes lie far apart in memory are stored a register's lanes at a time, by a loop.
+"""Pass: what follows the sums of a register tile is computed and stored by a loop.
 
-The lanes of a register tile may be far apart in the memory that it is stored to, while its rows are neighbours: in a
-convolution with lanes of channels, the rows are pixels. `transpose_in_registers` writes such a tile along its rows; for
-all lanes at once that is the largest part of a kernel, and what is computed from the sums keeps registers from its
-start to its end. Here the sums go to local memory as they are, and a loop over as many lanes as a register has reads
-them back, computes the rest, and stores it:
+Sums of a tile are used at once, and all of that is written out: for each row and lane a store where neither are
+neighbours in memory, for each row an error function where that is what comes of a sum. It is the largest part of many
+kernels, and what it reads keeps registers from before the sums. Here the sums go to local memory as they are, and a
+loop reads them back, computes the rest, and stores it:
 
     out[c, p] = f(REDUCE, bias[c], old[c, p])            # 32 lanes c, 8 rows p
-    tile[p, c] = REDUCE; for each of 2 blocks b: out[16*b + c, p] = f(tile[p, 16*b + c], bias[…], old[…])
+    tile[p, c] = REDUCE; for each of 4 blocks b: out[8*b + c, p] = f(tile[p, 8*b + c], bias[…], old[…])
 
-The code of a tile is half as long then, or a quarter, and takes as much less time to make.
+- Lanes that lie far apart are taken a few at a time. Rows that are neighbours then, as in a convolution with lanes of
+  channels and rows of pixels, are left to `transpose_in_registers`, which writes along them; other rows become a loop.
+- Lanes that are neighbours stay, and rows become a loop where more than a few operations follow a sum.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from tiny_codegen.kernel.memory import next_alloc_id
 from tiny_codegen.kernel.threads import refilling_loops
 from tiny_codegen.lower.transpose_in_registers import LEAST_ROWS
 from tiny_codegen.target import Target
-from tiny_uop import AddrSpace, AxisType, Ops, UOp
+from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp
 from tiny_uop.graph import rebuild
 
 SQUARE = 8  # lanes at a time: squares of 8×8 are transposed as fast as larger ones, in a quarter of the code
+MOST_WRITTEN = 16  # operations on a row that are written out for each
 
 
 def store_tiles(root: UOp, target: Target) -> UOp:
@@ -36,15 +38,15 @@ def store_tiles(root: UOp, target: Target) -> UOp:
 
   def change(u: UOp, new: UOp) -> UOp | None:
     nonlocal loop_id, alloc_id
-    if (found := _far_tile(new, target)) is None:
+    if (found := _tile_of(new, target)) is None:
       return None
-    tile, sums, count = found
-    *rows, lanes = tile
-    block = UOp.range(size_of(lanes) // count, loop_id, AxisType.LOOP)
-    places = [UOp.range(r.src[0], loop_id + 1 + i, kind(r)) for i, r in enumerate(rows)]
-    lane = UOp.range(count, loop_id + 1 + len(rows), AxisType.VECTOR)
-    changes = dict(zip(tile, (*places, block * count + lane)))
-    loop_id += 2 + len(rows)
+    tile, sums, kinds, count = found
+    size = size_of(tile[-1])
+    places = [UOp.range(r.src[0], loop_id + 1 + i, axis) for i, (r, axis) in enumerate(zip(tile, kinds))]
+    lane = UOp.range(count, loop_id + 1 + len(kinds), AxisType.VECTOR)
+    blocks = [UOp.range(size // count, loop_id, AxisType.LOOP)] if count < size else []
+    changes = dict(zip(tile, (*places, sum((b * count for b in blocks), lane))))
+    loop_id += 2 + len(kinds)
     sizes = tuple([size_of(r) for r in tile])
     for total in sums:
       memory = UOp.alloc(alloc_id, total.dtype.ptr(math.prod(sizes), AddrSpace.LOCAL))
@@ -52,25 +54,31 @@ def store_tiles(root: UOp, target: Target) -> UOp:
       keeping = memory.after(*refilling_loops(total, tile)).index(row_major(tile, sizes)).store(total).end(*tile)
       changes[total] = memory.after(keeping).index(row_major(tuple([changes[r] for r in tile]), sizes)).load()
     others = [r for r in own_loops(new) if r not in tile]
-    return substitute_simplified(new.src[0], changes).end(*others, block, *places, lane)
+    return substitute_simplified(new.src[0], changes).end(*others, *blocks, *places, lane)
 
   return rebuild(root, change)
 
 
-def _far_tile(end: UOp, target: Target) -> tuple[tuple[UOp, ...], list[UOp], int] | None:
-  """Of an END that stores sums along its rows and not along its lanes the loops of the tile, the lanes last, the sums,
-  and how many lanes at a time are stored; None for another."""
+def _tile_of(end: UOp, target: Target) -> tuple[tuple[UOp, ...], list[UOp], list[AxisType], int] | None:
+  """Of an END that stores sums the loops of the tile, the lanes last, the sums, what the rows become, and how many
+  lanes at a time are stored; None for one that is better written out."""
   if end.op is not Ops.END or end.src[0].op is not Ops.STORE or end.src[0].arg is not None:
     return None
   offset, value = end.src[0].src[0].src[1], end.src[0].src[1]
   rows = [r for r in own_loops(end) if kind(r) in IN_TILE and kind(r) is not AxisType.VECTOR]
   lanes = [r for r in own_loops(end) if kind(r) is AxisType.VECTOR]
-  if len(lanes) != 1 or stride(offset, lanes[0]) in (None, 0, 1):
+  if len(lanes) != 1 or (step := stride(offset, lanes[0])) in (None, 0) or not rows:
     return None
-  if not any(size_of(r) >= LEAST_ROWS and stride(offset, r) == 1 for r in rows):
+  written = list(value.walk(lambda u: u.op is not Ops.REDUCE))
+  sums, tile, size = [u for u in written if u.op is Ops.REDUCE], (*rows, lanes[0]), size_of(lanes[0])
+  if not sums or not all(u.ranges.issuperset(tile) for u in sums):
     return None
-  count, tile = min(target.lanes(value.dtype), SQUARE), (*rows, lanes[0])
-  if size_of(lanes[0]) % count or size_of(lanes[0]) == count:
-    return None
-  sums = [u for u in value.walk(lambda u: u.op is not Ops.REDUCE) if u.op is Ops.REDUCE]
-  return (tile, sums, count) if sums and all(u.ranges.issuperset(tile) for u in sums) else None
+  kinds, count = [AxisType.LOOP] * len(rows), size
+  if step == 1:
+    if sum(u.op in GroupOp.Elementwise and not u.ranges.isdisjoint(rows) for u in written) <= MOST_WRITTEN:
+      return None
+  else:
+    count = min(target.lanes(value.dtype), SQUARE)
+    kinds = [AxisType.UPCAST if size_of(r) >= LEAST_ROWS and stride(offset, r) == 1 else AxisType.LOOP for r in rows]
+  looped = math.prod([size_of(r) for r, axis in zip(rows, kinds) if axis is AxisType.LOOP]) * size // count
+  return None if size % count or looped == 1 else (tile, sums, kinds, count)
