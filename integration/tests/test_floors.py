@@ -79,7 +79,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("folder",),
     ("checkpoint",),
     ("architectures", "tokenizer", "template", "packing"),
-    ("products", "rope"),
+    ("products", "rope", "attention"),
     ("weights",),
     ("model",),
     ("generate", "bench"),

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tiny_llm.architectures import Config, Rope, config_of
+from tiny_llm.attention import attend
 from tiny_llm.checkpoint import Checkpoint
+from tiny_llm.packing import LANES
 from tiny_llm.rope import rotations
 from tiny_llm.sampling import Array
 from tiny_llm.weights import Experts, Layer, Norm, Weights
@@ -42,10 +44,17 @@ class Model:
   def __init__(self, config: Config, weights: Weights, context: int, slots: int, cache_dtype: DType) -> None:
     self.config, self.context, self.slots = config, context, slots
     self._weights = weights
-    self._room = context + max(PIECES)  # what pads a piece is written as well, and never read
-    shape = (2, slots, config.kv_heads, self._room, config.head_dim)
+    # what pads a piece is written as well, and never read
+    self._room = -(-(context + max(PIECES)) // LANES) * LANES
     kept = config.layers if config.architecture.causal else 0
-    self._cache = [Tensor.zeros(*shape, dtype=cache_dtype).contiguous().realize() for _ in range(kept)]
+
+    def cache(*shape: int) -> list[Tensor]:
+      made = [Tensor.zeros(slots, config.kv_heads, *shape, dtype=cache_dtype) for _ in range(kept)]
+      return [t.contiguous().realize() for t in made]
+
+    # keys of 16 positions lie side by side: they are multiplied with one number of a query at a time
+    self._keys = cache(self._room // LANES, config.head_dim, LANES)
+    self._values = cache(self._room, config.head_dim)
     self._places = [(Variable(f"slot{n}", 0, slots - 1), Variable(f"start{n}", 0, context - 1)) for n in range(slots)]
     self._windows = [window if window < context else 0 for window in config.windows]
     local = config.local_rope is not config.rope
@@ -100,9 +109,10 @@ class Model:
       )
     if from_slot == to_slot or not length:
       return
-    for cache in self._cache:
-      cache[:, to_slot, :, :length] = cache[:, from_slot, :, :length]
-    Tensor.realize(*self._cache)
+    for keys, values in zip(self._keys, self._values):
+      for cache in (in_rows(keys), values):
+        cache[to_slot, :, :length] = cache[from_slot, :, :length]
+    Tensor.realize(*self._keys, *self._values)
 
   def _check(self, chunks: Sequence[Chunk]) -> None:
     if len({chunk.slot for chunk in chunks}) != len(chunks):
@@ -251,24 +261,28 @@ class Model:
 
   def _attend(self, layer: Layer, number: int, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp) -> Tensor:
     """Attention of tokens of one sequence, (tokens, heads * head_dim), whose keys and values are written first."""
-    config, tokens, cache, window = self.config, int(q.shape[0]), self._cache[number], self._windows[number]
+    config, tokens, window = self.config, int(q.shape[0]), self._windows[number]
+    keys, values = self._keys[number], self._values[number]
     q, k, v = (t.reshape(tokens, -1, config.head_dim).transpose(0, 1) for t in (q, k, v))
     if not config.architecture.whole_norms:
       q, k = (t if norm is None else norm(t) for t, norm in ((q, layer.query_norm), (k, layer.key_norm)))
     if (rotation := self._rotations[config.windows[number] > 0]) is not None:
       q, k = self._rotate(q, rotation, start), self._rotate(k, rotation, start)
     end = start + tokens
-    cache[:, slot, :, start:end] = Tensor.stack(k, v).cast(cache.dtype)
-    keys, values = (cache[i, slot, :, :end].float() for i in (0, 1))
+    for cache, new in ((in_rows(keys), k), (values, v)):
+      cache[slot, :, start:end] = new.cast(cache.dtype)
+    if tokens == 1:
+      q = (q * config.attention_scale).reshape(config.heads, config.head_dim)
+      return attend(q, keys, values, slot, start, window, config.attention_cap).reshape(1, -1)
+    seen_keys, seen_values = (cache[slot, :, :end].float() for cache in (in_rows(keys), values))
     rows = config.heads // config.kv_heads * tokens
     q = q.reshape(config.kv_heads, rows, config.head_dim)
-    scores = (q @ keys.transpose(1, 2) * config.attention_scale).reshape(config.heads, tokens, end)
+    scores = (q @ seen_keys.transpose(1, 2) * config.attention_scale).reshape(config.heads, tokens, end)
     scores = capped(scores, config.attention_cap)
-    if tokens > 1 or window:
-      place, key = Tensor.arange(tokens).reshape(1, -1, 1) + start, Tensor.arange(end).reshape(1, 1, -1)
-      seen = key <= place
-      scores = (seen & (key > place - window) if window else seen).where(scores, float("-inf"))
-    mixed: Tensor = scores.softmax(-1).reshape(config.kv_heads, rows, end) @ values
+    place, key = Tensor.arange(tokens).reshape(1, -1, 1) + start, Tensor.arange(end).reshape(1, 1, -1)
+    seen = key <= place
+    scores = (seen & (key > place - window) if window else seen).where(scores, float("-inf"))
+    mixed: Tensor = scores.softmax(-1).reshape(config.kv_heads, rows, end) @ seen_values
     return mixed.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
 
   def _rotate(self, x: Tensor, rotation: tuple[Tensor, Tensor], start: UOp) -> Tensor:
@@ -285,6 +299,12 @@ class Model:
       a, b = pairs[..., 0], pairs[..., 1]
       turned = Tensor.stack(a * cos - b * sin, a * sin + b * cos, dim=-1).flatten(-2)
     return turned.cat(rest, dim=-1) if rest.shape[-1] else turned
+
+
+def in_rows(keys: Tensor) -> Tensor:
+  """Keys (slots, kv_heads, room / 16, head_dim, 16) as (slots, kv_heads, room, head_dim)."""
+  slots, heads, blocks, size, lanes = keys.shape
+  return keys.permute(0, 1, 2, 4, 3).reshape(slots, heads, blocks * lanes, size)
 
 
 def capped(x: Tensor, cap: float) -> Tensor:

@@ -178,8 +178,9 @@ def _peel(root: UOp, loop: UOp, gates: list[UOp], rows: bool) -> UOp:
   last_loops: tuple[UOp, ...] = ()
   fresh, guarded = next_loop_id(root), _guarded(root, loop, gates[0])
   last_value = whole
-  if start.ranges:
-    # where the blocks of this loop end before the size does, all are whole and nothing is left over
+  if start.ranges or not (guarded or whole.op is Ops.CONST):
+    # where the blocks of this loop end before the size does, all are whole and nothing is left over; nor is anything of
+    # a size that only a launch knows, if it is a multiple
     size = loop.src[0]
     left_over = ((whole < 0) | (whole < size).logical_not()).where(number(0), number(1))
     last_loops = (UOp.range(simplify(left_over), fresh, kind(loop)),)
