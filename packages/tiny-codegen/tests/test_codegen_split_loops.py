@@ -93,6 +93,7 @@ def test_results(case: Case, run_kernel: Any) -> None:
     (16, [64, 1], 1, 2),
     (16, [47, 1], 1, 1),  # too short for loops of their own
     (16, [64] * (MOST_PIECES + 1), 1, 1),  # too many
+    (16, [64, 48] * 20, 1, 40),
     (15, [64, 32], 64, 2),
     (1, [64, 32], 64, 2),
     (1, [65, 32], 64, 2),  # the last blocks overlap
@@ -116,3 +117,18 @@ def test_no_condition_is_left_and_threads_share_a_loop_around_all_pieces() -> No
     opts = choose_opts(root, HOST)
     assert [o.axis for o in opts if o.op is OptOps.THREAD] == [r.arg[0] for r in common]
     assert sum(o.op is OptOps.VECTOR for o in opts) == 2
+
+
+@pytest.mark.parametrize(
+  ("outer", "sizes", "inner", "threads"),
+  [(1, [32] * 40, 64, False), (1, [3, 2] * 10, 2000, True), (1, [3, 2] * 10, 70, False), (20, [50, 65] * 9, 1, True)],
+)
+def test_many_pieces(run_kernel: Any, outer: int, sizes: list[int], inner: int, threads: bool) -> None:
+  """Each is code of its own, in vectors; those of a large result share a loop for threads."""
+  case = concatenation(outer, sizes, inner)
+  root = before_opts(case.kernel, HOST)
+  assert len(root.src) == len(sizes) and not any(u.op in (Ops.WHERE, Ops.CMPLT) for u in root.toposort)
+  opts = choose_opts(root, HOST)
+  assert sum(o.op is OptOps.VECTOR for o in opts) == len(sizes)
+  assert any(o.op is OptOps.THREAD for o in opts) == threads
+  check(case, run_kernel(case.kernel, case.arrays))

@@ -78,16 +78,16 @@ def synchronised_loops(root: UOp) -> frozenset[UOp]:
 def replace_loop(root: UOp, loop: UOp, value: UOp, loops: Iterable[UOp] = (), inside: Iterable[UOp] = ()) -> UOp:
   """The kernel with RANGE `loop` replaced by `value` in expressions, and in the loop list of each END, REDUCE and STAGE
   that names it by `loops` where it stands, and by those that are `inside` of all others."""
-  done: dict[UOp, UOp] = {loop: value}
+  changed: dict[UOp, UOp] = {loop: value}
   for node in root.toposort:
-    if node in done:
+    if node is loop or changed.keys().isdisjoint(node.src):
       continue
     if node.op in LOOP_LISTS and loop in node.src[1:]:
       listed = [new for r in node.src[1:] for new in (loops if r is loop else (r,))]
-      done[node] = node.replace(src=(done[node.src[0]], *listed, *inside))
+      changed[node] = node.replace(src=(changed.get(node.src[0], node.src[0]), *listed, *inside))
     else:
-      done[node] = node.with_src(tuple([done[s] for s in node.src]))
-  return done[root]
+      changed[node] = node.with_src(tuple([changed.get(s, s) for s in node.src]))
+  return changed.get(root, root)
 
 
 def own_loops(u: UOp) -> tuple[UOp, ...]:

@@ -32,12 +32,16 @@ from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp, simplify
 from tiny_uop.graph import memory_of
 
-MOST_PIECES = 6
+MOST_PIECES = 256
 """Pieces of a kernel: each is code of its own."""
+AT_ONCE = 6
+"""Pieces that a loop is cut into. Where there are more, each is cut again: not all are looked at for each one then."""
 LEAST_PIECE = 48
 """Elements of the longest piece of a loop, with the loops inside of it: shorter ones do not pay for their own loops."""
 LEAST_SHARED, MOST_SHARED = 16, 64
 """Iterations of the loop around all pieces, for threads."""
+LEAST_BLOCK = 16
+"""Elements of one of many pieces, next to each other, that a thread takes."""
 LITTLE = 1 << 16
 """Elements that one thread moves as fast as several."""
 OTHER = frozenset({Ops.REDUCE, Ops.AFTER, Ops.ALLOC, Ops.STAGE})
@@ -89,16 +93,22 @@ def _first_cut(end: UOp, most: int) -> tuple[UOp, list[int], UOp, int] | None:
     sizes = [high - low for low, high in zip(cuts, cuts[1:])]
     if not 2 <= len(sizes) <= most or max(sizes) * iterations(end.src[place + 1 :]) < LEAST_PIECE:
       continue
+    few = len(sizes) <= AT_ONCE
+    cuts = cuts if few else [*cuts[: -1 : -(-len(sizes) // AT_ONCE)], size]
     if any(n is None or n >= LEAST_SHARED for n in outside) or iterations(end.src[1:]) <= LITTLE:
       return loop, cuts, loop, 0
     around = math.prod([n or 1 for n in outside])
     for divided, parts in [
-      (loop, sizes),
+      *([(loop, sizes)] if few else []),
       *[(r, [extent(r) or 0]) for r in end.src[place + 1 :] if kind(r) is kind(loop)],
     ]:
       for blocks in range(max(MOST_SHARED // around, 1), -(-LEAST_SHARED // around) - 1, -1):
+        if not few and parts[0] // blocks * iterations(end.src[end.src.index(divided) + 1 :]) < LEAST_BLOCK:
+          continue
         if sum(-n % blocks for n in parts) * 16 <= sum(parts) and all(parts):
           return loop, cuts, divided, blocks
+    if not few:
+      return loop, cuts, loop, 0  # a thread alone is faster than one choice of so many
   return None
 
 
@@ -114,7 +124,7 @@ def _cuts(u: UOp, loop: UOp, size: int) -> set[int]:
   last = first + step * (size - 1)
   if u.op is Ops.CMPLT:
     edges = [0]
-  elif period.op is Ops.CONST and period.arg > 0 and (abs(last - first) // period.arg) < MOST_PIECES:
+  elif period.op is Ops.CONST and period.arg > 0 and (abs(last - first) // period.arg) < AT_ONCE:
     edges = [n * period.arg for n in range(min(first, last) // period.arg, max(first, last) // period.arg + 1)]
   else:
     return set()

@@ -16,6 +16,7 @@ Then threads share the outermost output loop that is long enough, if there is en
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tiny_codegen.kernel.expressions import stride
@@ -42,6 +43,7 @@ MOST_NEW = 0.5  # of it that the window before did not read
 VECTORS_OF_THREAD = 4  # vectors of a row that a thread takes where another loop has to run in order
 KEEP_LEAST = 16  # elements of a row
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
+MANY_PARTS = 16  # of a kernel
 FEW = 4  # how many times more bytes are read once than are read again for each row
 STREAMS = 4  # rows that are read side by side: memory has more than one page at work
 FAR = 4096  # bytes from a row to the next, at least
@@ -153,11 +155,21 @@ class Chooser(TilingChooser):
   # *** vectors ***
 
   def vectors(self) -> None:
-    """Choose VECTOR axes: one, with those that the parts of the kernel it does not reach add to it."""
+    """Choose VECTOR axes: one, with those that the parts of the kernel it does not reach add to it. Where there are
+    many, each has its own."""
     self.side_by_side = self._streams()
-    cost = Cost(self.root)
+    parts = [UOp.sink(part) for part in self.root.src]
+    if len(parts) <= MANY_PARTS:
+      self._vectors_of(self.root, frozenset())
+      return
+    uses = Counter(r for part in parts for r in loops_of(part).values())
+    for part in parts:
+      self._vectors_of(part, frozenset(r for r, count in uses.items() if count > 1))
+
+  def _vectors_of(self, root: UOp, shared: frozenset[UOp]) -> None:
+    cost, loops = Cost(root), [r for r in loops_of(root).values() if r not in shared]
     nodes = cost.nodes
-    sizes = {r: size_of(r) for r in loops_of(self.root).values() if kind(r) in (AxisType.LOOP, AxisType.REDUCE)}
+    sizes = {r: size_of(r) for r in loops if kind(r) in (AxisType.LOOP, AxisType.REDUCE)}
     native = {r: self._native(nodes, r) for r in sizes}
     # a short loop fills part of a register
     native = {r: min(n, 1 << max(sizes[r] - 1, 1).bit_length()) for r, n in native.items()}
@@ -175,7 +187,7 @@ class Chooser(TilingChooser):
       amount = native[axis] * self._width(nodes, axis, native[axis], sizes[axis])
       padding: list[Opt] = []
       if extent(axis) is None or sizes[axis] % amount:
-        outermost = all(e.op is Ops.END and e.src[1] is axis for e in self.root.src)
+        outermost = all(e.op is Ops.END and e.src[1] is axis for e in root.src)
         block = THREAD_BLOCK if outermost and sizes[axis] >= THREAD_BLOCK * amount * 4 else 1
         self.blocks[axis.arg[0]] = block
         padding = [Opt(OptOps.PADTO, axis.arg[0], amount * block)]
