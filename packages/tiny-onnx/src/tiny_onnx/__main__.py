@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tiny_onnx.analysis import count_ops
+from tiny_onnx.analysis import constants_of, count_ops
 from tiny_onnx.errors import ModelError
 from tiny_onnx.model import Model, Port, load
-from tiny_onnx.values import ARRAY_DTYPES, Host, Narrow, numpy_of
+from tiny_onnx.values import ARRAY_DTYPES, Narrow, numpy_of, size_of
 from tiny_runtime import profile
 from tiny_tensor import GlobalCounters, Tensor
 
@@ -28,13 +28,6 @@ def amount(number: float, unit: str) -> str:
   while number >= 1000 and step < len(UNITS) - 1:
     number, step = number / 1000, step + 1
   return f"{number:.4g} {UNITS[step]}{unit}"
-
-
-def size_of(value: Any) -> int:
-  if isinstance(value, Host):
-    return value.array.nbytes
-  tensor = value.codes if isinstance(value, Narrow) else value
-  return int(tensor.numel()) * tensor.dtype.itemsize if isinstance(tensor, Tensor) else 0
 
 
 def sizes(given: Sequence[str]) -> dict[str, int]:
@@ -59,10 +52,10 @@ def example(port: Port, known: dict[str, int]) -> Any:
   return np.ones(shape, dtype)
 
 
-def describe(model: Model, proto: onnx.ModelProto, path: Path) -> None:
-  """Inputs, outputs, operators, weights."""
+def describe(model: Model, proto: onnx.ModelProto, path: Path, known: dict[str, int], given: dict[str, Any]) -> None:
+  """Inputs, outputs, operators, weights; operations and memory of a call, with `given` inputs or made up ones."""
   opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in model.opsets.items())
-  weights = sum(map(size_of, model.graph.constants.values()))
+  weights = [*map(size_of, constants_of(model.graph))]
   producer = f"{proto.producer_name} {proto.producer_version}".strip() or "unknown producer"
   print(f"{path.name}: {producer}, opsets {opsets}")
   for title, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
@@ -72,9 +65,18 @@ def describe(model: Model, proto: onnx.ModelProto, path: Path) -> None:
       print(f"  {port}{read}")
   counted = count_ops(model.graph)
   print(f"{sum(counted.values())} nodes: " + ", ".join(f"{name} {n}" for name, n in counted.most_common()))
-  print(f"weights: {amount(weights, 'B')} in {len(model.graph.constants)} tensors")
+  print(f"weights: {amount(sum(weights), 'B')} in {len(weights)} tensors")
   if model.eager_because:
     print(f"computed node by node: {model.eager_because}")
+    return
+  try:
+    operations, most = model.planned(given or _examples(model, known))
+  except ModelError as error:
+    print(f"operations and memory are not known: {error}")
+    return
+  names = dict.fromkeys(s for p in model.inputs.values() for s in p.shape or () if isinstance(s, str))
+  where = f" with {', '.join(f'{n} = {known.get(n, 1)}' for n in names)}" if names and not given else ""
+  print(f"a call{where}: {amount(operations, 'OP')}, values of at most {amount(most, 'B')} at the same time")
 
 
 def timed(model: Model, inputs: dict[str, Any], calls: int) -> None:
@@ -144,11 +146,12 @@ def main(argv: Sequence[str] | None = None) -> int:
   parser.add_argument("--size", action="append", default=[], metavar="NAME=NUMBER", help="a symbolic size")
   given = parser.parse_args(argv)
   try:
-    model = load(given.model)
-    describe(model, onnx.load(given.model, load_external_data=False), given.model)
+    model, known = load(given.model), sizes(given.size)
+    arrays = _arrays(given.run) if given.run else {}
+    describe(model, onnx.load(given.model, load_external_data=False), given.model, known, arrays)
     if not (given.run or given.save or given.check or given.time or given.profile):
       return 0
-    inputs = _arrays(given.run) if given.run else _examples(model, sizes(given.size))
+    inputs = arrays or _examples(model, known)
     found = finish(model, inputs)
     for name, value in found.items():
       print(f"{name} = {_short(numpy_of(value))}")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import prod
 
 from tiny_onnx.graph import Graph, Node
+from tiny_onnx.values import Value
+from tiny_uop import GroupOp, Ops, UOp, value_nodes
 
 BY_SHAPE = {"Shape", "Size", "SequenceLength", "OptionalHasElement"}
 """Operators whose results depend on shapes only."""
@@ -58,6 +61,43 @@ def nodes_of(graph: Graph) -> Iterator[Node]:
     yield node
     for inner in node.call.graphs.values():
       yield from nodes_of(inner)
+
+
+def constants_of(graph: Graph) -> Iterator[Value]:
+  """All weights: initialisers and values of Constant nodes, those of graphs within included."""
+  yield from graph.constants.values()
+  for node in graph.nodes:
+    if node.call.op_type == "Constant":
+      yield node.call["value"]
+    for inner in node.call.graphs.values():
+      yield from constants_of(inner)
+
+
+def operations_of(sink: UOp) -> int:
+  """Arithmetic operations of a graph of tensors as it is written: fusing kernels changes nothing about them."""
+  total = 0
+  for u in value_nodes(sink):
+    counted = u.op in GroupOp.ALU and u.dtype.kind != "index"
+    if counted or u.op is Ops.REDUCE:
+      total += prod([int(s.vmax) if isinstance(s, UOp) else s for s in (u if counted else u.src[0]).shape])
+  return total
+
+
+def most_at_once(graph: Graph, sizes: Mapping[str, int]) -> int:
+  """Bytes of the values of a graph that are needed at the same time, at most, if each is kept until its last use."""
+  last = {name: place for place, node in enumerate(graph.nodes) for name in node.inputs}
+  last.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
+  held = most = 0
+  ends: dict[int, int] = {}
+  for place, node in enumerate(graph.nodes):
+    for name in node.call.outputs:
+      size = sizes.get(name, 0)
+      held += size
+      end = last.get(name, place)
+      ends[end] = ends.get(end, 0) + size
+    most = max(most, held)
+    held -= ends.pop(place, 0)
+  return most
 
 
 def count_ops(graph: Graph) -> Counter[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,22 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
-from tiny_onnx.analysis import read_names, reads_computed_values
+from tiny_onnx.analysis import most_at_once, operations_of, read_names, reads_computed_values
 from tiny_onnx.errors import ModelError
-from tiny_onnx.graph import Compiler, Graph, Run
+from tiny_onnx.graph import Compiler, Graph, Node, Run
 from tiny_onnx.limits import Limits
-from tiny_onnx.values import Host, Narrow, Value, elem_name, numpy_of, of_user, shape_of, tensor_of
+from tiny_onnx.values import (
+  Host,
+  Narrow,
+  Value,
+  elem_name,
+  numpy_of,
+  of_user,
+  shape_of,
+  size_of,
+  tensor_of,
+  tensors_in,
+)
 from tiny_onnx.weights import Weights
 from tiny_tensor import JitError, Tensor, TinyJit, Variable, capturing
 from tiny_uop import UOp
@@ -187,6 +198,21 @@ class Model:
     return {
       name: value if isinstance(value, np.ndarray) else numpy_of(value) for name, value in self(*args, **kwargs).items()
     }
+
+  def planned(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
+    """What a call with such inputs takes, without computing it: (arithmetic operations, bytes of values that nodes give
+    and that are needed at the same time, at most). A model that looks at values that it computes computes these.
+    """
+    nbytes: dict[str, int] = {}
+
+    def watch(node: Node, outputs: Sequence[Value]) -> None:
+      if node.call.op_type != "Constant":
+        nbytes.update((n, size_of(v)) for n, v in zip(node.call.outputs, outputs) if not isinstance(v, Host))
+
+    made = self.graph.compute(self._values(args, kwargs), Run(self.limits, watch=watch))
+    tensors = [t for value in made for t in tensors_in(value)]
+    operations = operations_of(tensors[0].graph(*tensors[1:])) if tensors else 0
+    return operations, most_at_once(self.graph, nbytes)
 
   def state_dict(self) -> dict[str, Tensor]:
     """The floating-point weights by name. What is assigned to them counts in calls from then on, which are computed

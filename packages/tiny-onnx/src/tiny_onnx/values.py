@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeAlias
@@ -225,6 +226,21 @@ def shape_of(value: Value) -> tuple[Any, ...]:
   if isinstance(value, (Tensor, Narrow)):
     return tuple(value.shape)
   raise ModelError(f"expected a tensor, found {describe(value)}")
+
+
+def tensors_in(value: Value) -> list[Tensor]:
+  """The tensors that a value is made of: those of a sequence, the codes of narrow numbers."""
+  if isinstance(value, list):
+    return [t for x in value for t in tensors_in(x)]
+  return [value.codes if isinstance(value, Narrow) else value] if isinstance(value, (Narrow, Tensor)) else []
+
+
+def size_of(value: Value) -> int:
+  """The bytes of a value; a symbolic size counts at its largest."""
+  if isinstance(value, Host):
+    return int(value.array.nbytes)
+  sizes = [[int(s.vmax) if isinstance(s, UOp) else s for s in t.shape] for t in tensors_in(value)]
+  return sum(math.prod(s) * t.dtype.itemsize for s, t in zip(sizes, tensors_in(value)))
 
 
 def describe(value: Value) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,13 @@ def resize_by_scales(call: Call, x: Value, scales: Value) -> Tensor:
 @op("Upsample", 7)
 def upsample(call: Call, x: Tensor) -> Tensor:
   return resized(call, x, None, call["scales"], None, range(x.ndim))
+
+
+@op("Upsample")
+def upsample_images(call: Call, x: Tensor) -> Tensor:
+  if call.get("mode", "nearest") == "bilinear":
+    call = replace(call, attributes={**call.attributes, "mode": "linear"})
+  return resized(call, x, None, [1.0, 1.0, call["height_scale"], call["width_scale"]], None, range(x.ndim))
 
 
 # reading images between elements

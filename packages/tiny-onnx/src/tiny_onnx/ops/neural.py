@@ -205,7 +205,7 @@ def average_pool(call: Call, x: Tensor) -> Tensor:
   return x.avg_pool2d(tuple(span.kernel), tuple(span.strides), tuple(span.dilations), span.padding, ceil, counted)
 
 
-@op("LpPool", 2)
+@op("LpPool")
 def lp_pool(call: Call, x: Tensor) -> Tensor:
   span, p = window(call, x.shape[2:], call["kernel_shape"]), call["p"]
   found = windows_of(x, span, 0.0, bool(call["ceil_mode"])).abs().pow(p)
@@ -258,7 +258,7 @@ def global_max_pool(call: Call, x: Tensor) -> Tensor:
   return x.max(tuple(range(2, x.ndim)), True)
 
 
-@op("GlobalLpPool", 2)
+@op("GlobalLpPool")
 def global_lp_pool(call: Call, x: Tensor) -> Tensor:
   return x.abs().pow(call["p"]).sum(tuple(range(2, x.ndim)), True).pow(1 / call["p"]).cast(x.dtype)
 

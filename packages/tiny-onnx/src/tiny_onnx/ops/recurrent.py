@@ -89,7 +89,7 @@ def recurrent(
   if batch_first:
     x, states = x.transpose(0, 1), [None if s is None else s.transpose(0, 1) for s in states]
   hidden, directions = r.shape[-1], w.shape[0]
-  direction = call["direction"].lower()
+  direction = call["direction"].lower().replace("foward", "forward")  # so the default of GRU's version 1 is written
   if directions != (2 if direction == "bidirectional" else 1) or direction not in (
     "forward",
     "reverse",
@@ -132,7 +132,7 @@ def last_axis(x: Tensor, count: int) -> list[Tensor]:
   return [x[..., i * size : (i + 1) * size] for i in range(count)]
 
 
-@op("RNN", 7)
+@op("RNN")
 def rnn(
   call: Call, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None, lengths: Tensor | None = None,
   h: Tensor | None = None,
@@ -146,7 +146,7 @@ def rnn(
   return outputs, last
 
 
-@op("GRU", 7)
+@op("GRU")
 def gru(
   call: Call, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None, lengths: Tensor | None = None,
   h: Tensor | None = None,
@@ -174,7 +174,7 @@ def gru(
   return outputs, last
 
 
-@op("LSTM", 7)
+@op("LSTM")
 def lstm(
   call: Call, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None, lengths: Tensor | None = None,
   h: Tensor | None = None, c: Tensor | None = None, peepholes: Tensor | None = None,
