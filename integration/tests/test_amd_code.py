@@ -273,6 +273,68 @@ def test_waves_that_do_not_all_come_to_a_barrier() -> None:
     launched(body, [np.zeros(1, np.uint32)], threads=64)
 
 
+C3 = Isa("gfx942")
+TOO_SOON: dict[str, tuple[Callable[[int], Sequence[Any]], int, str]] = {
+  "a product": (
+    lambda n: [*[C3.v_mov_b32(v[r], 0) for r in range(8, 16)], C3.v_mfma_f32_16x16x16_f16(v[12:15], v[8:9], v[8:9], 0),
+               C3.s_nop(n), C3.v_mov_b32(v[10], v[12])], 6, "v12 is used before the product of matrices",
+  ),
+  "a lane's number": (
+    lambda n: [C3.v_readfirstlane_b32(s[20], v[0]), C3.s_nop(n), C3.v_readlane_b32(s[21], v[0], s[20]),
+               C3.v_mov_b32(v[10], s[21])], 3, "s20 names a lane 2 instructions after",
+  ),
+  "permuted lanes": (
+    lambda n: [C3.v_mov_b32(v[9], 1), C3.s_nop(n), C3.v_mov_b32(v[10], v[9], row_shr=1, bound_ctrl=True)], 1,
+    "DPP reads v9, which was written 2 instructions before",
+  ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_SOON)
+def test_what_comes_too_soon_on_cdna(name: str) -> None:
+  body, enough, message = TOO_SOON[name]
+  machine.computed("gfx942", lambda: body(enough), [])
+  with pytest.raises(Fault, match=message):
+    machine.computed("gfx942", lambda: body(0), [])
+
+
+def test_products_hand_their_results_on() -> None:
+  product = C3.v_mfma_f32_16x16x16_f16
+  body = [*[C3.v_mov_b32(v[r], 0) for r in range(8, 16)], product(v[12:15], v[8:9], v[8:9], 0)]
+  body += [product(v[12:15], v[8:9], v[8:9], v[12:15]), C3.s_nop(7), C3.v_mov_b32(v[10], v[12])]
+  assert (machine.computed("gfx942", lambda: body, []) == 0).all()
+
+
+def test_bits_of_a_mask_that_nobody_wrote() -> None:
+  """Compilers keep masks of lanes in registers of which they wrote only the lanes that are on."""
+  merged = [R3.s_mov_b32(s[21], exec_lo), R3.s_and_b32(s[22], s[20], 0), R3.s_or_b32(s[22], s[22], s[21])]
+  assert (computed(lambda: [*merged, R3.v_mov_b32(v[10], s[22])], []) == ALL).all()
+  with pytest.raises(Fault, match="s20 is read, and nobody wrote it"):
+    computed(lambda: [R3.s_or_b32(exec_lo, s[20], 1)], [])
+  with pytest.raises(Fault, match="SCC is read, and comes from a register that nobody wrote"):
+    computed(lambda: [R3.s_or_b32(s[22], s[20], 0), R3.s_cselect_b32(s[23], 1, 0)], [])
+
+
+def test_a_scalar_load_of_what_the_launch_wrote() -> None:
+  body = [R3.global_store_b32(v[0], v[0], s[4:5]), R3.s_waitcnt_vscnt(null, 0), R3.s_load_b32(s[20], s[4:5], 0)]
+  with pytest.raises(Fault, match="a scalar load of the byte at .*, which this launch wrote"):
+    computed(lambda: body, [])
+
+
+def test_lanes_that_write_different_values_to_one_place() -> None:
+  with pytest.raises(Fault, match="two lanes write different values"):
+    computed(lambda: [R3.v_mov_b32(v[9], 0), R3.global_store_b32(v[9], v[0], s[4:5])], [])
+
+
+def test_workgroups_that_race() -> None:
+  out = np.zeros(32, np.uint32)
+  body = [R3.s_load_b64(s[4:5], s[0:1], 0), R3.v_lshlrev_b32(v[0], 2, v[0]), R3.v_mov_b32(v[1], s[2]),
+          R3.s_waitcnt(lgkmcnt=0), R3.global_store_b32(v[0], v[1], s[4:5]), R3.s_endpgm()]  # fmt: skip
+  launched(body, [out])
+  with pytest.raises(Fault, match="is written, and wave 0 of workgroup 0 wrote, with no barrier in between"):
+    launched(body, [out], groups=2)
+
+
 # *** under the model of KFD ***
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")

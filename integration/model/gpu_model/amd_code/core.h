@@ -85,6 +85,7 @@ struct Wave {
   bool scc_known;
   int state;  // 0 runs, 1 waits at a barrier, 2 is done
   int signalled;
+  bool waited;  // this instruction waited for something
   u64 steps;
   u32 accesses[2], published[2];  // of global and of shared memory; those that others see since the last barrier
   u32 s[128];
@@ -163,6 +164,7 @@ static inline u32* to_write(Wave& w, int reg, u64 mask) {
 
 static inline void store_lanes(Wave& w, int reg, const u32* x, u64 mask) {
   u32* to = to_write(w, reg, mask);
+  w.valu_v[reg] = w.clock;
   if (mask == ALL) memcpy(to, x, 4 * W);
   else
     for (int n = 0; n < W; n++) to[n] = mask >> n & 1 ? x[n] : to[n];
@@ -541,6 +543,7 @@ static void finish(Wave& w, const Pending& p) {
 static void wait(Wave& w, int counter, int most) {
   Queue& q = w.queues[counter];
   if (most && q.unordered) return;  // which of them are done nobody can know
+  w.waited |= q.size() > size_t(most);
   while (q.size() > size_t(most)) {
     finish(w, q.list[q.head]);
     if (!q.list[q.head].ordered) q.unordered--;

@@ -93,6 +93,7 @@ class _Launch(ctypes.Structure):
 class _Program(ctypes.Structure):
   _fields_ = [
     ("index", ctypes.c_void_p), ("size", ctypes.c_int64), ("ops", ctypes.c_void_p), ("miss", ctypes.c_void_p),
+    ("seen", ctypes.c_void_p),
     ("pc", ctypes.c_int64), ("text", ctypes.c_char * 1024),
   ]  # fmt: skip
 
@@ -124,6 +125,8 @@ class _Code:
     self.callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)(self.miss)
     self.program = _Program(size=len(code) // 4 * 4)
     self.program.index = self.index.ctypes.data
+    self.seen = np.zeros(len(code) // 4, np.uint8)
+    self.program.seen = self.seen.ctypes.data
     self.program.ops = ctypes.addressof(self.room)
     self.program.miss = ctypes.cast(self.callback, ctypes.c_void_p)
 
@@ -131,7 +134,7 @@ class _Code:
     """Take the instruction at a byte apart; not 0 if there is none that is known."""
     try:
       made = b"".join(decoded(self.code[pc : pc + 20], self.chip))
-    except (Unknown, AsmError) as error:
+    except Exception as error:  # which must not go through C++
       self.error = error
       return 1
     self.index[pc // 4] = len(self.ops) // ctypes.sizeof(Op)
@@ -156,9 +159,9 @@ def _code(code: bytes, chip: str) -> _Code:
   return found
 
 
-def run(launch: Launch) -> int:
-  """Run all workgroups; how many instructions of waves that were. Raises Fault, and Unknown for an instruction that is
-  not known here."""
+def run(launch: Launch, seen: set[int] | None = None) -> int:
+  """Run all workgroups; how many instructions of waves that were. To `seen` come bytes of the code where something was
+  run: a wait only if something was waited for. Raises Fault, and Unknown for an instruction that is not known here."""
   family = family_of(launch.chip)
   end = max((high for low, high in launch.regions if low <= launch.entry < high), default=0)
   code = _code(ctypes.string_at(launch.entry, max(0, min(end - launch.entry, DISTINCT)) // 4 * 4), launch.chip)
@@ -166,7 +169,13 @@ def run(launch: Launch) -> int:
   given = _given(launch, family)
   given.regions, given.region_count = regions.ctypes.data, len(regions)
   program = code.program
+  code.seen[:] = 0
   failed = library(64 if family == "cdna" else 32).run(ctypes.byref(given), ctypes.byref(program))
+  if seen is not None:
+    seen.update(4 * int(n) for n in np.flatnonzero(code.seen))
+    wait, ops, size = codes()["s_waitcnt"], bytes(code.ops), ctypes.sizeof(Op)
+    idle = [n for n in np.flatnonzero(code.seen == 1) if Op.from_buffer_copy(ops, size * code.index[n]).code == wait]
+    seen.difference_update(4 * int(n) for n in idle)
   if not failed:
     return int(given.counted)
   try:
@@ -175,7 +184,7 @@ def run(launch: Launch) -> int:
     made = "code"
   if failed == 4:
     assert code.error is not None
-    kind = Unknown if isinstance(code.error, Unknown) else Fault
+    kind = Fault if isinstance(code.error, AsmError) else Unknown
     raise kind(f"{made} at byte {program.pc}: {code.error}") from code.error
   raise Fault(f"{made} at byte {program.pc}: {program.text.decode(errors='replace')}")
 

@@ -114,10 +114,10 @@ static void touch(Wave& w, Mark* m, u64 place, int bytes, Kind kind, const u8* n
 static const Region* region_of(Wave& w, u64 address, u64 bytes) {
   static thread_local const Region* last = nullptr;
   const Launch& l = *w.launch;
-  if (last >= l.regions && last < l.regions + l.region_count && address >= last->low && address + bytes <= last->high)
+  if (last >= l.regions && last < l.regions + l.region_count && address >= last->low && address < last->high && bytes <= last->high - address)
     return last;
   for (i64 n = 0; n < l.region_count; n++)
-    if (address >= l.regions[n].low && address + bytes <= l.regions[n].high) return last = &l.regions[n];
+    if (address >= l.regions[n].low && address < l.regions[n].high && bytes <= l.regions[n].high - address) return last = &l.regions[n];
   fault("%llu bytes at %#llx are in no buffer", (unsigned long long)bytes, (unsigned long long)address);
 }
 
@@ -339,7 +339,7 @@ static u8* private_place(Wave& w, const Op& o, int lane) {
   u64 place = i64(o.offset);
   if (o.src[0] >= 0) place += w.v[o.src[0] - VECTOR][lane];
   if (o.src[1] >= 0) place += scalar(w, o.src[1]);
-  if (place + o.bytes > u64(w.launch->private_bytes))
+  if (i64(place) < 0 || i64(place) + o.bytes > w.launch->private_bytes)
     fault("%d bytes at %lld of private memory, which has %d", o.bytes, (long long)place, w.launch->private_bytes);
   if (w.scratch.empty()) w.scratch.assign(size_t(w.launch->private_bytes) * W, 0xFF);
   return &w.scratch[size_t(w.launch->private_bytes) * lane + place];

@@ -9,6 +9,7 @@ struct Program {
   i64 size;
   Op* ops;
   int (*miss)(i64 pc);  // takes it apart; 0 if that is done
+  u8* seen;             // out: at every fourth byte, whether it was run (1), and a wait that something was waited for by (2)
   i64 pc;               // out: where something went wrong
   char text[1024];      // out: what
 };
@@ -22,7 +23,7 @@ static void before_vector(Wave& w, int reg, bool writes) {
 
 static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int* place) {
   w.launch = &l, w.group = &g, w.number = number;
-  w.pc = w.here = 0, w.state = w.signalled = 0, w.steps = 0, w.scc = 0;
+  w.pc = w.here = 0, w.waited = false, w.state = w.signalled = 0, w.steps = 0, w.scc = 0;
   w.accesses[0] = w.accesses[1] = w.published[0] = w.published[1] = w.sends = 0;
   w.scc_known = false;
   w.clock = 1000;
@@ -84,6 +85,8 @@ static void go(Wave& w, Program& p) {
       FUNCTIONS[p.ops[n + 2].code](w, p.ops[n + 2]);
       store_lanes(w, o.dst - VECTOR, w.v[512], w.exec);
     } else FUNCTIONS[o.code](w, o);
+    p.seen[w.here >> 2] |= 1 | (w.waited ? 2 : 0);
+    w.waited = false;
   }
   w.launch->counted += w.steps;
   w.steps = 0;
