@@ -97,7 +97,7 @@ def test_a_host_ring_gives_a_part_out_again_when_it_is_done() -> None:
     in_use = {number: place for number, place in in_use.items() if number > toy.done}
     assert all(address + size <= begin or end <= address for begin, end in in_use.values())
     in_use[timeline.next] = (address, address + size)
-    timeline.submit(toy.prepare([Transfer(4096, 8192, 2)]), ())
+    timeline.submit(toy.prepare([Transfer(toy.base + 4096, toy.base + 8192, 2)]), ())
   with pytest.raises(ValueError, match="do not fit into a part of 4096 bytes"):
     ring.take(4097)
 

@@ -11,7 +11,6 @@ import atexit
 import os
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -56,9 +55,9 @@ class Profile:
   """Records of all threads between `began` and `ended`; `print(p)` shows a table. See `profile`."""
 
   def __init__(self) -> None:
-    self._told: deque[Record | Replay] = deque()
-    """What was not looked at yet."""
-    self._records: list[Record] = []
+    self._told: list[Record | Replay] = []
+    self._looked_at: tuple[int, list[Record]] = 0, []
+    """Of how many of these there are records, and those."""
     self.threads: dict[int, str] = {}
     """The name of each thread that has records."""
     self.process = os.getpid()
@@ -76,26 +75,21 @@ class Profile:
   def records(self) -> list[Record]:
     """In the order in which things were done with. Those of kernels in a captured graph are made when they are looked
     at: a program that is recorded has no time for them."""
-    while self._told:
-      try:
-        told = self._told.popleft()
-      except IndexError:  # another thread looks, too
-        break
-      if isinstance(told, Replay):
-        self._records += told.records()
-      else:
-        self._records.append(told)
-    return self._records
+    known, records = self._looked_at
+    if new := self._told[known:]:
+      made = [record for told in new for record in (told.records() if isinstance(told, Replay) else (told,))]
+      records = [*records, *made]
+      self._looked_at = known + len(new), records  # in one step: other threads record and look meanwhile
+    return records
 
   @records.setter
   def records(self, records: list[Record]) -> None:
-    self._told.clear()
-    self._records = records
+    self._told, self._looked_at = [*records], (0, [])
 
   @property
   def empty(self) -> bool:
     """Whether nothing was recorded so far."""
-    return not self._told and not self._records
+    return not self._told
 
   def peaks(self) -> dict[str, Peaks]:
     """Of each device whose kernels took some time, what it can do at most: the rates of a matrix product and of a sum
