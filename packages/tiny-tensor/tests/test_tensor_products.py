@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from tiny_runtime import capture
 from tiny_tensor import Context, Tensor, dtypes
+from tiny_uop import Ops
 
 PRODUCTS: list[Callable[[Tensor, Tensor], Tensor]] = [
   lambda a, b: a @ b,
@@ -41,3 +43,16 @@ def test_products_of_bytes_fit_into_the_type_that_is_asked_for() -> None:
   assert a.matmul(b, dtype="int32").tolist() == [[640_000] * 3] * 2
   assert Tensor.einsum("ij,jk->ik", a, b, dtype="int32").tolist() == [[640_000] * 3] * 2
   assert (a @ b).dtype is dtypes.int8
+
+
+def test_the_gradient_of_causal_attention_is_no_larger_than_its_scores() -> None:
+  """Both factors of a masked sum take the gradient of the sum, not that of each of its terms."""
+  x = Tensor(np.ones((2, 8, 12), np.float32)).realize()
+  weights = [Tensor(np.ones((12, 12), np.float32), requires_grad=True).realize() for _ in range(2)]
+  heads = (x @ weights[0]).reshape(2, 8, 3, 4).transpose(1, 2)
+  out = heads.scaled_dot_product_attention(heads, heads, is_causal=True).transpose(1, 2).reshape(2, 8, 12)
+  (out @ weights[1]).square().sum().backward()
+  with capture() as made:
+    Tensor.realize(*[w.grad for w in weights if w.grad is not None])
+  buffers = [a for linear in made for call in linear.src for a in call.src[1:] if a.op is Ops.BUFFER]
+  assert max(b.arg[1] for b in buffers) <= 2 * 3 * 8 * 8

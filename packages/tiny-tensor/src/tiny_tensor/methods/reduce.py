@@ -46,6 +46,10 @@ class ReduceMixin(TensorBase):
     wide = dtypes.promote(common, accumulator_dtype(common) if dtype is None else to_dtype(dtype))
     product = self._as_dtype(wide) * other._as_dtype(wide)
     out = (product if mask is None else mask.where(product, 0)).sum(axis, dtype=dtype)
+    if mask is not None:
+      out = out._derive(
+        out.uop.contiguous_backward()
+      )  # both factors take its gradient behind the mask, which is larger
     return out._as_dtype(common) if dtype is None else out
 
   def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
