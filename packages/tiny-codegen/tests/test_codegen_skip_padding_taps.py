@@ -91,6 +91,22 @@ def test_values(run_kernel: Any, **sizes: Any) -> None:
   np.testing.assert_allclose(got.reshape(OUTPUTS, count), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_rows_whose_first_packs_weights(run_kernel: Any) -> None:
+  """The loop over rows becomes another one, so that nothing is known any more about which taps are inside along it."""
+  outputs, size, channels = 32, 7, 8
+  o, y, c, t = loop(outputs, 0), loop(size, 1), over(channels, 2), over(3, 3)
+  row = y + t - 1
+  pixel = param(1, channels * size).index(c * size + row, (row >= 0) & (row < size)).load(ZERO)
+  weight = param(2, outputs * channels * 3).index((c * 3 + t) * outputs + o).load()
+  end = param(0, outputs * size).index(o * size + y).store((pixel * weight).reduce(Ops.ADD, c, t)).end(o, y)
+  opts = (Opt(OptOps.VECTOR, 0, 16), Opt(OptOps.STAGE, 2, (2, 3)))
+  image, weights = data(channels, size), data(channels, 3, outputs, seed=1)
+  windows = np.lib.stride_tricks.sliding_window_view(np.pad(image, ((0, 0), (1, 1))), 3, axis=1)
+  expected = np.einsum("cyt,cto->oy", windows, weights)
+  (got, *_) = run_kernel(UOp.sink(end, arg=KernelInfo("window", opts)), (garbage(outputs, size), image, weights))
+  np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+
+
 STAGED = (Opt(OptOps.STAGE, 2, (2, 3)), Opt(OptOps.STAGE, 1, (2, 3)))
 WHOLE = (Opt(OptOps.STAGE, 1, (1, 2, 3)),)
 

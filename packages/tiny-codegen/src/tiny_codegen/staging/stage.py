@@ -88,7 +88,14 @@ def stage_twins(root: UOp, first: UOp, second: UOp) -> UOp | None:
 def lower_stages(root: UOp, target: Target) -> UOp:
   """The kernel without STAGE, and, on a processor, with sums over windows that leave out what lies in padding."""
   staged = lower_stage(root, target)
-  return staged if target.has_local else shorten_loops(staged, steps_inside(root, target))
+  if target.has_local:
+    return staged
+  # a loop whose first tile packs has become another one: what is inside of an image along it is not known any more
+  left = {u for u in staged.toposort if u.op is Ops.RANGE}
+  steps = steps_inside(root, target)
+  return shorten_loops(
+    staged, {r: inside for r, inside in steps.items() if inside.count.ranges | inside.first.ranges <= left}
+  )
 
 
 def lower_stage(root: UOp, target: Target) -> UOp:
