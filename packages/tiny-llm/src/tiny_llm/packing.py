@@ -267,7 +267,9 @@ def pack(matrices: list[GGMLBlocks]) -> Packed:
   """Matrices of one format with as many columns, one below the other."""
   plan, columns = PLANS[matrices[0].format.name], matrices[0].shape[1]
   rows = sum(m.shape[0] for m in matrices)
-  blocks = matrices[0].on() if len(matrices) == 1 else Tensor.cat(*(m.on() for m in matrices), dim=0)
+  # read apart from what is done with them: that is scheduled once for all matrices of a shape, wherever in the file
+  read = [m.on().contiguous().realize() for m in matrices]
+  blocks = read[0] if len(read) == 1 else Tensor.cat(*read, dim=0)
   blocks = blocks.pad(((0, -rows % LANES), None, None)) if rows % LANES else blocks
   parts = plan.pack(blocks.contiguous().reshape(-1, LANES, *blocks.shape[1:]))
   Tensor.realize(*parts)
