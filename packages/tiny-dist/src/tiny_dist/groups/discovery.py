@@ -58,4 +58,6 @@ def opened(start: Start, name: str = "") -> tuple[str, Group]:
   if name and not reasons:
     known = ", ".join(entry.name for entry in fabrics()) or "none"
     raise Unusable(f"no package provides the group {name!r}; there are {known}")
+  if not reasons:
+    raise Unusable("no group is installed: tiny-dist is imported from sources that pip has not installed")
   raise Unusable(f"no group can be used by rank {start.rank} of {start.size}:\n  " + "\n  ".join(reasons))
