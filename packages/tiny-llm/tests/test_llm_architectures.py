@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from architecture_models import CONTEXT, MODELS, TOKENS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from llm_vocabularies import byte_level
 
 from tiny_llm import Chunk, Engine, Request, Tokenizer, load_model, open_checkpoint
-from tiny_llm.architectures import ARCHITECTURES
+from tiny_llm.architectures import ARCHITECTURES, config_of
+from tiny_llm.rope import rotations
 from tiny_tensor import dtypes
 
 RECORDED = json.loads(Path(__file__).with_name("llama_logits.json").read_text("utf-8"))
@@ -36,6 +39,33 @@ def test_logits_are_those_of_llama_cpp(tmp_path: Path, name: str) -> None:
   assert np.abs(np.asarray(found) - expected).max() < 5e-3 * np.abs(expected).max()
   (found,) = model.step([Chunk(0, 7, TOKENS[7:])])
   assert np.abs(np.asarray(found) - expected[7]).max() < 5e-3 * np.abs(expected).max()
+
+
+ANY = st.one_of(
+  st.integers(-1, 1 << 40), st.floats(), st.booleans(), st.text(max_size=3), st.lists(st.integers(0, 3), max_size=2),
+  st.sampled_from(["yarn", "longrope", 0, 1, 1e-320, 1e308]),
+)  # fmt: skip
+KEYS = sorted({key for small in MODELS.values() for key in small.metadata} | {
+  "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count", "expert_count",
+  "attention.head_count_kv", "attention.key_length", "attention.layer_norm_rms_epsilon", "rope.dimension_count",
+  "rope.freq_base", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "pooling_type", "expert_gating_func",
+})  # fmt: skip
+
+
+@given(st.sampled_from(["llama, yarn", "qwen3moe", "gemma3", "phi3, long", "bert"]), st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_hostile_metadata_only_raise(tmp_path: Path, name: str, data: st.DataObject) -> None:
+  path = tmp_path / f"{name}.gguf"
+  checkpoint = open_checkpoint(path if path.exists() else MODELS[name].write(path))
+  hostile = data.draw(st.dictionaries(st.sampled_from(KEYS), ANY, max_size=4))
+  metadata = {**checkpoint.metadata, **{f"{MODELS[name].architecture}.{key}": value for key, value in hostile.items()}}
+  try:
+    config = config_of(replace(checkpoint, metadata=metadata))
+    if config.rope is not None:
+      cos, _ = rotations(config.rope, 8)
+      assert np.isfinite(cos).all()
+  except ValueError:
+    pass
 
 
 @pytest.mark.parametrize("exact", [pytest.param(True, marks=pytest.mark.nightly), False])

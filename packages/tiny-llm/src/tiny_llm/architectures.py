@@ -213,8 +213,8 @@ def _rope(checkpoint: Checkpoint, name: str, head_dim: int, context: int) -> Rop
 
   def number(key: str, default: float) -> float:
     found = checkpoint.number(f"{name}.rope.{key}", 0.0) or default
-    if found < 0:
-      raise ValueError(f"{checkpoint.path}: {name}.rope.{key} is {found}, expected more than 0")
+    if not 1e-9 < found < 1e18:
+      raise ValueError(f"{checkpoint.path}: {name}.rope.{key} is {found}, expected a number above 0, and below 1e18")
     return found
 
   size = checkpoint.integer(f"{name}.rope.dimension_count", head_dim)
