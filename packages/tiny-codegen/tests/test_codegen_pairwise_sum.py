@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiny_codegen import cpu_target
 from tiny_codegen.lower.pairwise_sum import LONG, LONG_IN_TILES, pairwise_sum
 from tiny_uop import AxisType, Context, KernelInfo, Ops, UOp, dtypes
+
+TARGET = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma")).target
 
 ROWS = 3
 
@@ -34,11 +37,11 @@ def test_errors_of_long_sums(columns: int, run_kernel: Any) -> None:
 
 def test_short_sums_and_integers_stay_as_they_are() -> None:
   short = row_sums(LONG)
-  assert pairwise_sum(short) is short
+  assert pairwise_sum(short, TARGET) is short
   k = UOp.range(1000, 0, AxisType.REDUCE)
   x = UOp.param(1, dtypes.int32.ptr(1000)).index(k).load()
   integers = UOp.sink(UOp.param(0, dtypes.int32.ptr(1)).index(UOp.const(dtypes.index, 0)).store(x.reduce(Ops.ADD, k)))
-  assert pairwise_sum(integers) is integers
+  assert pairwise_sum(integers, TARGET) is integers
 
 
 def sums(extents: tuple[int, ...], lanes: int, rows: int) -> UOp:
@@ -61,14 +64,14 @@ def iterations(reduce: UOp) -> int:
 @pytest.mark.parametrize("extents", [(64, 3, 3), (LONG_IN_TILES,), (3, 3, 100)])
 def test_sums_of_a_register_tile_have_one_accumulator_each(extents: tuple[int, ...]) -> None:
   tile = sums(extents, 32, 8)
-  assert pairwise_sum(tile) is tile
+  assert pairwise_sum(tile, TARGET) is tile
 
 
 @pytest.mark.parametrize("extents", [(64, 3, 3), (512, 3, 3), (3, 3, 100), (2, 5, 1000), (3, 200, 7)])
 @pytest.mark.parametrize(("rows", "least"), [(1, 32), (8, 256)])
 def test_short_loops_share_the_accumulator_of_a_block(extents: tuple[int, ...], rows: int, least: int) -> None:
   """Two accumulators more for every few iterations would cost as much as the products."""
-  cut = pairwise_sum(sums(extents, 32, rows))
+  cut = pairwise_sum(sums(extents, 32, rows), TARGET)
   innermost = [u for u in cut.toposort if u.op is Ops.REDUCE and not any(s.op is Ops.REDUCE for s in u.src[0].toposort)]
   reduces = [u for u in cut.toposort if u.op is Ops.REDUCE]
   whole = max(innermost, key=iterations)

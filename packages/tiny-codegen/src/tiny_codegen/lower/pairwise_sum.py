@@ -17,6 +17,7 @@ from tiny_codegen.instructions.tensor_core import TensorCore
 from tiny_codegen.kernel.expressions import number
 from tiny_codegen.kernel.loops import extent, kind, next_loop_id, size_of, substitute_simplified
 from tiny_codegen.lower.reduce import by_loops, is_tile, products
+from tiny_codegen.target import Target
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.graph import rebuild
 from tiny_uop.records import dataclass
@@ -42,9 +43,9 @@ class Lengths:
 ALONE, IN_REGISTERS = Lengths(LONG, 32, 64, 2048), Lengths(LONG_IN_TILES, 256, 512, 2048)
 
 
-def pairwise_sum(root: UOp) -> UOp:
+def pairwise_sum(root: UOp, target: Target) -> UOp:
   """The kernel with long sums of floats in blocks."""
-  wanted = {loops: lengths for loops, lengths in _lengths(root).items() if _is_long(loops, lengths)}
+  wanted = {loops: lengths for loops, lengths in _lengths(root, target).items() if _is_long(loops, lengths)}
   if not wanted:
     return root
   blocks = Blocks(next_loop_id(root))
@@ -56,7 +57,7 @@ def pairwise_sum(root: UOp) -> UOp:
   return rebuild(root, change)
 
 
-def _lengths(root: UOp) -> dict[tuple[UOp, ...], Lengths]:
+def _lengths(root: UOp, target: Target) -> dict[tuple[UOp, ...], Lengths]:
   """The loops of sums of floats, other than those of matrix instructions, with how long their blocks are to be."""
   found = {}
   for loops, reduces in by_loops(root).items():
@@ -64,7 +65,7 @@ def _lengths(root: UOp) -> dict[tuple[UOp, ...], Lengths]:
     if sums and not any(isinstance(u.src[0].arg, (TensorCore, MatrixProduct)) for u in reduces):
       # an iteration of which several steps have been written out adds as many numbers
       written = max(len(products(u.src[0])) for u in reduces) or 1
-      found[loops] = IN_REGISTERS.over(written) if is_tile(reduces) else ALONE
+      found[loops] = IN_REGISTERS.over(written) if is_tile(reduces, target) else ALONE
   return found
 
 

@@ -11,15 +11,18 @@ reads does, which is then loaded once for all its products, and needs a register
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.kernel.loops import in_order
 from tiny_codegen.kernel.memory import next_alloc_id
+from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, DType, Ops, UOp, dtypes
 
 TOGETHER, LANES_TOGETHER = 8, 64  # sums in one loop, and numbers in them: more are a register tile
+REGISTERS_TOGETHER = 8  # the same where numbers fill as many registers sooner
 
 
 def identity(op: Ops, dtype: DType) -> UOp:
@@ -32,9 +35,12 @@ def identity(op: Ops, dtype: DType) -> UOp:
   raise ValueError(f"REDUCE with {op.name}: expected ADD, MUL or MAX")
 
 
-def is_tile(reduces: Sequence[UOp]) -> bool:
+def is_tile(reduces: Sequence[UOp], target: Target) -> bool:
   """Whether sums over the same loops are a register tile: enough of them that none has to wait for itself."""
-  return len(reduces) > TOGETHER or sum(u.dtype.count for u in reduces) > LANES_TOGETHER
+  if len(reduces) > TOGETHER or sum(u.dtype.count for u in reduces) > LANES_TOGETHER:
+    return True
+  registers = sum(u.dtype.count * u.dtype.scalar().bits for u in reduces) / (target.vector_bits or math.inf)
+  return registers > REGISTERS_TOGETHER
 
 
 def products(value: UOp) -> list[UOp]:
@@ -59,17 +65,17 @@ def by_loops(root: UOp) -> dict[tuple[UOp, ...], list[UOp]]:
   return found
 
 
-def lower_reduce(root: UOp) -> UOp:
+def lower_reduce(root: UOp, target: Target) -> UOp:
   """The kernel without REDUCE."""
-  return _Lowering(root).of(root)
+  return _Lowering(root, target).of(root)
 
 
 class _Lowering:
   """The REDUCEs of one kernel."""
 
-  def __init__(self, root: UOp) -> None:
+  def __init__(self, root: UOp, target: Target) -> None:
     self.fresh = next_alloc_id(root)
-    self.tiles = _written_out(root)
+    self.tiles = _written_out(root, target)
     self.done: dict[UOp, UOp] = {}
 
   def of(self, root: UOp) -> UOp:
@@ -126,11 +132,11 @@ def _total(register: UOp, update: UOp, reduce: UOp) -> UOp:
   return register.after(update.end(*reduce.src[1:])).index(0).load(dtype=reduce.dtype)
 
 
-def _written_out(root: UOp) -> dict[tuple[UOp, ...], list[UOp]]:
+def _written_out(root: UOp, target: Target) -> dict[tuple[UOp, ...], list[UOp]]:
   """Register tiles whose sums add several products in an iteration, by their loops."""
   found = {}
   for loops, reduces in by_loops(root).items():
-    if loops and is_tile(reduces) and all(u.arg[0] is Ops.ADD for u in reduces):
+    if loops and is_tile(reduces, target) and all(u.arg[0] is Ops.ADD for u in reduces):
       steps = {len(products(u.src[0])) for u in reduces}
       if len(steps) == 1 and steps != {0} and steps != {1}:
         found[loops] = reduces
