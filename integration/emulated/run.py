@@ -27,7 +27,6 @@ SUITE = "bookworm"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 PACKAGES = (f"python{PYTHON}", "libstdc++6")
 WHEELS = ("numpy", "llvmlite", "hypothesis", "pytest", "pytest-xdist", "pytest-timeout", "scikit-learn", "tqdm")
-PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 OURS = ("tiny-uop", "tiny-sched", "tiny-codegen", "tiny-runtime", "tiny-runtime-cpu", "tiny-tensor")
 SECONDS = 3 * 3600
 
@@ -124,15 +123,17 @@ class System:
       (self.root / "ready").touch()
     if not (self.site / "ready").exists():
       shutil.rmtree(self.site, ignore_errors=True)
-      self.pip("install", "--target", str(self.site), "--only-binary=:all:", "--python-version", PYTHON,
-               *[f"--platform={platform}_{self.name}" for platform in PLATFORMS], *WHEELS)  # fmt: skip
+      self.uv("pip", "install", "--target", str(self.site), "--only-binary", ":all:", "--python-version", PYTHON,
+              "--python-platform", f"{self.name}-manylinux_2_28", *WHEELS)  # fmt: skip
       (self.site / "sitecustomize.py").write_text(STARTS)
       (self.site / "ready").touch()
     built, ours = self.folder / "wheels", self.folder / "ours"
     for old in (built, ours):
       shutil.rmtree(old, ignore_errors=True)
-    self.pip("wheel", "--no-deps", "-w", str(built), *[str(ROOT / "packages" / name) for name in OURS])
-    self.pip("install", "--target", str(ours), "--no-deps", *map(str, built.glob("*.whl")))
+    for name in OURS:
+      self.uv("build", "--wheel", "--out-dir", str(built), str(ROOT / "packages" / name))
+    self.uv("pip", "install", "--target", str(ours), "--no-deps", "--python-version", PYTHON,
+            *map(str, built.glob("*.whl")))  # fmt: skip
 
   def run(self, cpu: str, arguments: Sequence[str], log: Path | None) -> int:
     """Runs Python with the arguments; what it says goes to a file, or to the terminal. Gives back its status."""
@@ -217,8 +218,10 @@ class System:
       checked(["dpkg-deb", "-x", str(package), str(folder)])
 
   @staticmethod
-  def pip(*arguments: str) -> None:
-    checked([sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", *arguments])
+  def uv(*arguments: str) -> None:
+    if shutil.which("uv") is None:
+      sys.exit("uv: not installed; `hatch run emulated` brings it")
+    checked(["uv", "-q", *arguments])
 
 
 STARTS = '''"""Child processes start by the same emulator: this machine's kernel cannot run the interpreter itself."""
