@@ -117,9 +117,17 @@ class Session:
     return self.tokens_of(self.rendered(messages, **variables))
 
   def rendered(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
-    """The text of a conversation by the model's template. Raises ChatTemplateError."""
+    """The text of a conversation by the model's template, for `tokens_of`: what messages and variables say is marked,
+    so that it becomes no control token. Raises ChatTemplateError."""
     template = self.template if self.template is not None else ChatTemplate.from_metadata({})
-    return template.render(messages, **variables)
+    return template.render([self._as_text(message) for message in messages], **self._as_text(variables))
+
+  def _as_text(self, value: Any) -> Any:
+    if isinstance(value, str):
+      return self.tokenizer.as_text(value)
+    if isinstance(value, Mapping):
+      return {self._as_text(key): self._as_text(each) for key, each in value.items()}
+    return [self._as_text(each) for each in value] if isinstance(value, list | tuple) else value
 
   def tokens_of(self, rendered: str) -> list[int]:
     """The tokens of a rendered conversation. Templates write the token that begins a text, or leave it to this."""

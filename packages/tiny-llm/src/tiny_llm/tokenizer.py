@@ -21,6 +21,8 @@ from tokenizers.pre_tokenizers import Sequence as Steps
 from tiny_llm.tokenizer_json import BYTE, CONTROL, HUGGINGFACE, NORMAL, SPACE, UNKNOWN, USER_DEFINED, without_added
 from tiny_llm.tokenizer_patterns import PRE_TOKENIZERS
 
+MARK = "\ufdd0"
+"""A character that is none (Unicode 16, section 23.7), and so in no text that comes from outside."""
 # Tokens that end an answer, by their text, as files often name only one of theirs.
 ENDS_OF_ANSWERS = frozenset(
   [
@@ -98,14 +100,15 @@ class Tokenizer:
 
   def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
     """The tokens of `text`. `add_special`: with the tokens that the model wants around a text. `parse_special`:
-    control tokens that are written out in the text, such as `<|im_end|>`, become tokens; so for a rendered template,
-    and never for a user's text."""
+    control tokens that are written out in the text, such as `<|im_end|>`, become tokens, but not what `as_text` gave;
+    so for a rendered template, and never for a user's text."""
     ids = [self.bos] if add_special and self.add_bos and self.bos is not None else []
     begins = True  # whether a token, or nothing, stands in front of the fragment
     for at, fragment in enumerate(self._fragments(text.encode("utf-8", "replace").decode("utf-8"), parse_special)):
       if isinstance(fragment, int):
         ids.append(fragment)
       else:
+        fragment = fragment.replace(MARK, "") if parse_special else fragment
         ids += self._merged(self._prefix * begins + fragment, not at)
       begins = isinstance(fragment, int)
     if add_special and self.add_sep and self.sep is not None:
@@ -113,6 +116,15 @@ class Tokenizer:
     if add_special and self.add_eos and self.eos is not None:
       ids.append(self.eos)
     return ids
+
+  def as_text(self, text: str) -> str:
+    """`text` with marks in all that reads as a control token: `encode` takes that for text, wherever a template puts
+    it, and leaves the marks out. So nobody ends his own message, or begins another's, by writing `<|im_end|>`."""
+    text = text.replace(MARK, "\ufffd")
+    for special, token in self._special:
+      if len(special) > 1 and self._types[token] != USER_DEFINED:
+        text = text.replace(special, special[0] + MARK + special[1:])
+    return text
 
   def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
     """The text of `tokens`, the inverse of `encode`; bytes that are no UTF-8 become U+FFFD. `special`: with control
