@@ -3,6 +3,7 @@
 python integration/emulated/run.py aarch64                      # all parts, on the processors that are listed for it
 python integration/emulated/run.py x86_64 --cpu Nehalem --only kit
 python integration/emulated/run.py aarch64 --cpu max -- -c 'import platform; print(platform.machine())'
+python integration/emulated/run.py x86_64 --cpu host --python 3.14     # another Python, not emulated
 
 See README.md beside this file.
 """
@@ -22,10 +23,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "out" / "emulated"
-PYTHON = "3.11"
-SUITE = "bookworm"
+SUITES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid", "3.15": "experimental"}
+"""Debian's suite that has a Python."""
+HOST = "host"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-PACKAGES = (f"python{PYTHON}", "libstdc++6")
 WHEELS = ("numpy", "llvmlite", "hypothesis", "pytest", "pytest-xdist", "pytest-timeout", "scikit-learn", "tqdm")
 OURS = ("tiny-uop", "tiny-sched", "tiny-codegen", "tiny-runtime", "tiny-runtime-cpu", "tiny-tensor")
 SECONDS = 3 * 3600
@@ -69,21 +70,24 @@ PARTS = {
 def main() -> int:
   parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
   parser.add_argument("machine", choices=MACHINES)
-  parser.add_argument("--cpu", action="append", metavar="NAME", help="a processor, by qemu's name; several times")
+  parser.add_argument(
+    "--cpu", action="append", metavar="NAME", help="a processor, by qemu's name, or `host`; several times"
+  )
+  parser.add_argument("--python", choices=SUITES, default="3.11", help="which version (default: 3.11)")
   parser.add_argument("--only", action="append", choices=PARTS, help="a part; several times")
   parser.add_argument("--folder", type=Path, default=FOLDER, help=f"what is fetched and built (default: {FOLDER})")
   parser.add_argument("command", nargs="*", metavar="-- ARGUMENT", help="run Python with these instead of the parts")
   options = parser.parse_args()
   machine = MACHINES[options.machine]
-  system = System(options.machine, machine, options.folder.resolve())
+  system = System(options.machine, machine, options.folder.resolve(), options.python)
   system.prepare()
   rows = []
   for cpu in options.cpu or machine.processors:
     if options.command:
       return system.run(cpu, options.command, None)
     for name in options.only or PARTS:
-      print(f"{options.machine} {cpu}: {name}", flush=True)
-      log = system.folder / "logs" / f"{options.machine}-{cpu}-{name}.txt"
+      print(f"{options.machine} {cpu}, Python {options.python}: {name}", flush=True)
+      log = system.folder / "logs" / f"{options.machine}-{cpu}-{options.python}-{name}.txt"
       began = time.monotonic()
       status = system.run(cpu, PARTS[name], log)
       rows.append((cpu, name, "passed" if status == 0 else f"exit {status}", f"{time.monotonic() - began:.0f} s",
@@ -107,9 +111,9 @@ def summary(text: str) -> str:
 class System:
   """A folder with another machine's Python, wheels for it and ours, and qemu, made without root's rights."""
 
-  def __init__(self, name: str, machine: Machine, folder: Path) -> None:
-    self.name, self.machine, self.folder = name, machine, folder
-    self.root, self.site = folder / f"root-{name}", folder / f"site-{name}"
+  def __init__(self, name: str, machine: Machine, folder: Path, version: str) -> None:
+    self.name, self.machine, self.folder, self.version = name, machine, folder, version
+    self.root, self.site = folder / f"root-{name}-{version}", folder / f"site-{name}-{version}"
     self.qemu = folder / "qemu" / "usr" / "bin" / machine.qemu
 
   def prepare(self) -> None:
@@ -117,13 +121,14 @@ class System:
     for part in ("packages", "wheels", "logs"):
       (self.folder / part).mkdir(parents=True, exist_ok=True)
     if not self.qemu.exists():
-      self.unpack(self.fetch(self.native(), ("qemu-user-static",)), self.folder / "qemu")
+      self.unpack(self.fetch(self.native(), "bookworm", "qemu-user-static"), self.folder / "qemu")
     if not (self.root / "ready").exists():
-      self.unpack(self.fetch(self.machine.debian, PACKAGES), self.root)
+      packages = self.fetch(self.machine.debian, SUITES[self.version], f"python{self.version}", "libstdc++6")
+      self.unpack(packages, self.root)
       (self.root / "ready").touch()
     if not (self.site / "ready").exists():
       shutil.rmtree(self.site, ignore_errors=True)
-      self.uv("pip", "install", "--target", str(self.site), "--only-binary", ":all:", "--python-version", PYTHON,
+      self.uv("pip", "install", "--target", str(self.site), "--only-binary", ":all:", "--python-version", self.version,
               "--python-platform", f"{self.name}-manylinux_2_28", *WHEELS)  # fmt: skip
       (self.site / "sitecustomize.py").write_text(STARTS)
       (self.site / "ready").touch()
@@ -132,7 +137,7 @@ class System:
       shutil.rmtree(old, ignore_errors=True)
     for name in OURS:
       self.uv("build", "--wheel", "--out-dir", str(built), str(ROOT / "packages" / name))
-    self.uv("pip", "install", "--target", str(ours), "--no-deps", "--python-version", PYTHON,
+    self.uv("pip", "install", "--target", str(ours), "--no-deps", "--python-version", self.version,
             *map(str, built.glob("*.whl")))  # fmt: skip
 
   def run(self, cpu: str, arguments: Sequence[str], log: Path | None) -> int:
@@ -149,8 +154,9 @@ class System:
         return 124
 
   def python(self, cpu: str) -> Path:
-    """A command that is Python on that processor. It has a cache of kernels of its own only where none is given."""
-    root, command = self.folder / f"root-{self.name}-{cpu}", self.folder / "bin" / f"python-{self.name}-{cpu}"
+    """A command that is Python on that processor. All share a cache of kernels, where none is given."""
+    called = f"{self.name}-{self.version}-{cpu}"
+    root, command = self.folder / f"root-{called}", self.folder / "bin" / f"python-{called}"
     if not root.exists():
       # what qemu looks for before the host's: another's files, and a list of processors for each
       made = root.with_suffix(".new")
@@ -163,22 +169,33 @@ class System:
       "PYTHONPATH": os.pathsep.join(map(str, (self.folder / "ours", self.site))), "PYTHONDONTWRITEBYTECODE": "1",
       "OPENBLAS_CORETYPE": "ARMV8" if self.name == "aarch64" else "Nehalem", "PYTHONHASHSEED": "0",
     }  # fmt: skip
-    if self.name == "aarch64" and not (root / "proc" / "cpuinfo").exists():
+    if cpu == HOST:
+      environment["PYTHONHOME"] = f"{root}/usr"
+    if self.name == "aarch64" and cpu != HOST and not (root / "proc" / "cpuinfo").exists():
       (root / "proc" / "cpuinfo").write_text(self.cpuinfo(cpu, root, environment))
     command.parent.mkdir(exist_ok=True)
     exports = [f"export {name}='{value}'" for name, value in environment.items()]
     cache = f"${{XDG_CACHE_HOME:-{self.folder / 'cache' / self.name}}}"
     command.write_text("\n".join([
       "#!/bin/sh", *exports, f"export EMULATED_PYTHON='{command}'", f'export XDG_CACHE_HOME="{cache}"',
-      f"exec '{self.qemu}' -L '{root}' -cpu {cpu} '{root}/usr/bin/python{PYTHON}' \"$@\"", "",
+      f"exec {self.start(cpu, root)} '{root}/usr/bin/python{self.version}' \"$@\"", "",
     ]))  # fmt: skip
     command.chmod(0o755)
     return command
 
+  def start(self, cpu: str, root: Path) -> str:
+    """What runs the other system's programs: qemu, or that system's own loader on this processor."""
+    if cpu != HOST:
+      return f"'{self.qemu}' -L '{root}' -cpu {cpu}"
+    loader = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}[self.name]
+    libraries = [f"{root}/{folder}/{self.name}-linux-gnu" for folder in ("usr/lib", "lib")]
+    found = next(path for path in (root / loader, root / "usr" / loader) if path.exists())
+    return f"'{found}' --library-path '{':'.join(libraries)}'"
+
   def cpuinfo(self, cpu: str, root: Path, environment: dict[str, str]) -> str:
     """What Linux would list of the processor, by what it says of itself: qemu shows the host's list."""
     ask = f"from ctypes import *; f = CDLL(None).getauxval; f.restype = c_ulong; print([f(n) for n in {list(HWCAPS)}])"
-    command = [str(self.qemu), "-L", str(root), "-cpu", cpu, f"{root}/usr/bin/python{PYTHON}", "-c", ask]
+    command = [str(self.qemu), "-L", str(root), "-cpu", cpu, f"{root}/usr/bin/python{self.version}", "-c", ask]
     said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     words = [int(word) for word in re.findall(r"\d+", said)]
     features = [
@@ -194,13 +211,15 @@ class System:
   def native(self) -> str:
     return subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
 
-  def fetch(self, architecture: str, names: Sequence[str]) -> Iterator[Path]:
+  def fetch(self, architecture: str, suite: str, *names: str) -> Iterator[Path]:
     """Debian's packages, with all that they need, into a folder; apt-get with lists and states of its own."""
-    place = self.folder / "packages" / architecture
+    place = self.folder / "packages" / f"{architecture}-{suite}-{names[0]}"
     for part in ("lists/partial", "archives/partial"):
       (place / part).mkdir(parents=True, exist_ok=True)
     (place / "status").touch()
-    (place / "sources.list").write_text(f"deb [signed-by={KEYRING}] http://deb.debian.org/debian {SUITE} main\n")
+    suites = ("sid", suite) if suite == "experimental" else (suite,)
+    lines = [f"deb [signed-by={KEYRING}] http://deb.debian.org/debian {each} main\n" for each in suites]
+    (place / "sources.list").write_text("".join(lines))
     settings = {
       "APT::Architecture": architecture, "APT::Architectures": architecture, "Dir::State": place,
       "Dir::State::lists": place / "lists", "Dir::State::status": place / "status", "Dir::Cache": place,
