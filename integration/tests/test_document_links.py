@@ -8,11 +8,19 @@ import pytest
 from documents.links import broken, problem
 from documents.markdown import anchors, blocks, links
 from documents.repository import ROOT, documents
+from releasing.metadata import LINK
 
 
 def test_links_lead_somewhere() -> None:
   assert len(documents()) > 15
   assert not (found := [line for path in documents() for line in broken(path)]), "\n".join(found)
+
+
+@pytest.mark.parametrize("readme", sorted(ROOT.glob("packages/*/README.md")), ids=lambda path: path.parent.name)
+def test_readmes_of_packages_link_to_what_pypi_has(readme: Path) -> None:
+  """The check of a release says the same, later."""
+  nowhere = [target for target in LINK.findall(readme.read_text()) if not target.startswith(("https://", "#"))]
+  assert not nowhere, f"{readme}: links lead nowhere on PyPI: {nowhere}; expected https://… or #…"
 
 
 @pytest.mark.parametrize(
