@@ -133,7 +133,7 @@ def test_other_ir(make_plugin: MakePlugin, ir: str, upgrade: str) -> None:
 
 
 @pytest.mark.parametrize(
-  ("api", "upgrade"), [("(1, 7)", "tiny-runtime"), ("(3, 0)", "tiny-runtime"), ("(0, 9)", "tiny-runtime-bad")]
+  ("api", "upgrade"), [("(1, 99)", "tiny-runtime"), ("(3, 0)", "tiny-runtime"), ("(0, 9)", "tiny-runtime-bad")]
 )
 def test_other_api(make_plugin: MakePlugin, api: str, upgrade: str) -> None:
   make_plugin("tiny-runtime-bad", "BAD", GOOD.replace("(1, 0)", api))
