@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiny_tensor import Context, Tensor, TinyJit, nn
+from tiny_tensor import Context, Tensor, TinyJit, live, nn
 from tiny_tensor.live import Changes, live_tensors, nodes_above, tensors_at
 
 
@@ -99,6 +99,24 @@ def test_changes_since_the_last_time() -> None:
     del c
     assert len(taken(other)) == len(live_tensors())
     del mine, other
+
+
+def test_a_tensor_changes_while_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+  """As by a signal handler that assigns to it."""
+  with Context(DEVICE="REF"):
+    t = in_memory(1)
+  again = [t]
+
+  class Interrupted(dict[object, int]):
+    def pop(self, *args: Any) -> Any:
+      found = super().pop(*args)
+      if again:
+        live.changed(again.pop())
+      return found
+
+  monkeypatch.setattr(live, "_live", Interrupted(live._live))
+  live.changed(t)
+  assert not again and id(t) in [id(each) for each in live_tensors()]
 
 
 def replays() -> dict[str, Callable[[], object]]:

@@ -34,7 +34,8 @@ def enter(t: TensorBase) -> None:
 def changed(t: TensorBase) -> None:
   """Says that a tensor stands for another graph."""
   if (entry := getattr(t, "_entry", None)) is not None:  # else it is not there yet
-    _live[entry] = _live.pop(entry)
+    number = _live.pop(entry, None)  # None: a signal handler, or another thread, has come back in the middle of this
+    _live[entry] = _number() if number is None else number
 
 
 class Changes:
