@@ -55,6 +55,17 @@ def test_short_sums_have_no_steps_for_all_lines_and_leave_no_time() -> None:
   assert fetched(product(length=LEAST_RESULT_STEPS - 1)) == 0
 
 
+def test_lines_of_results_that_stream_are_not_asked_for() -> None:
+  """Streaming stores go past the caches: `out[i, j] = 2**x[i, j] * sum over k of 2**x[i, k]`, of 48 MiB."""
+  rows, columns = 12288, 1024
+  i, j, k = loop(rows, 0), loop(columns, 1), over(columns, 2)
+  x = param(1, rows * columns)
+  total = x.index(i * columns + k).load().exp2().reduce(Ops.ADD, k)
+  store = param(0, rows * columns).index(i * columns + j).store(x.index(i * columns + j).load().exp2() * total)
+  text = str(compile_kernel(UOp.sink(store.end(i, j), arg=KernelInfo("scaled")), TARGET).src[2].arg)
+  assert "streamed" in text and text.count("i32 1, i32 3, i32 1)") == 0
+
+
 @pytest.mark.parametrize(
   "kernel",
   [

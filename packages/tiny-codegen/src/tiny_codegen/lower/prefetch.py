@@ -31,7 +31,7 @@ from tiny_codegen.kernel.expressions import stride, terms
 from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.memory import element_of, in_register, nbytes_of, space_of
 from tiny_codegen.target import CacheSizes, Target
-from tiny_uop import AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp, simplify
+from tiny_uop import STREAMING, AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp, simplify
 from tiny_uop.graph import memory_of
 from tiny_uop.records import dataclass
 
@@ -305,7 +305,8 @@ def _straight(linear: Sequence[UOp], begin: int) -> list[UOp]:
 
 
 def _is_plain_store(u: UOp) -> bool:
-  return _writes_result(u) and len(u.src[0].src) == 2 and u.src[0].src[1].dtype.count == 1
+  """Of adjacent elements, without a gate, to a line that has to be in a cache for it: what streams needs none."""
+  return u.arg != STREAMING and _writes_result(u) and len(u.src[0].src) == 2 and u.src[0].src[1].dtype.count == 1
 
 
 def _writes_result(u: UOp) -> bool:
