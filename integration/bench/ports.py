@@ -119,17 +119,15 @@ def assembly_of(name: str, cpu: str) -> list[str]:
   """The kernels of a workload as assembly for a processor."""
   from suite.launching import kernels_of
 
+  from tiny_codegen import compile_kernel
   from tiny_runtime.llvm import compile_assembly
-  from tiny_runtime_cpu.compiler import CPUCompiler, renderer_for
+  from tiny_runtime_cpu.compiler import renderer_for
   from tiny_runtime_cpu.host import Arch
   from tiny_runtime_cpu.machine import PASSES
 
   arch, features = PROCESSORS[cpu]
   target = Arch(f"{arch}-unknown-linux-gnu", cpu, ",".join(f"+{feature}" for feature in features.split()))
-  from tiny_codegen import compile_kernel
-
   made: list[Any] = [compile_kernel(kernel, renderer_for(target)) for kernel in kernels_of(name)]
-  assert CPUCompiler(target).arch is target
   return [compile_assembly(str(program.src[2].arg), target.processor, PASSES) for program in made]
 
 

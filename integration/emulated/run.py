@@ -27,7 +27,17 @@ SUITES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid", "3.15": "experime
 """Debian's suite that has a Python."""
 HOST = "host"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-WHEELS = ("numpy", "llvmlite", "hypothesis", "pytest", "pytest-xdist", "pytest-timeout", "scikit-learn", "tqdm")
+WHEELS = (
+  "numpy",
+  "llvmlite",
+  "hypothesis",
+  "pytest",
+  "pytest-xdist",
+  "pytest-timeout",
+  "scikit-learn",
+  "tqdm",
+  "pillow",
+)
 OURS = ("tiny-uop", "tiny-sched", "tiny-codegen", "tiny-runtime", "tiny-runtime-cpu", "tiny-tensor")
 SECONDS = 3 * 3600
 
@@ -63,7 +73,7 @@ PARTS = {
   "cpu": ("-m", "pytest", "-q", "-n", "2", "-rs", "packages/tiny-runtime-cpu/tests"),
   "tensor": ("-m", "pytest", "-q", "-n", "2", "-rs",
              *[f"packages/tiny-tensor/tests/test_tensor_{name}.py" for name in TENSOR_TESTS.split()]),
-  "demo": ("integration/examples/digits.py", "--epochs", "2"),
+  "demo": ("integration/examples/digits.py", "--steps", "100"),
 }  # fmt: skip
 
 

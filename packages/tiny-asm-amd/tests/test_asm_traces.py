@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiny_asm_amd import FAMILIES, Isa, Kernel, assemble, code_object, s, v
+from tiny_asm_amd import Isa, Kernel, assemble, code_object, s, v
 from tiny_asm_amd.errors import TraceError
 from tiny_asm_amd.traces.counters import Counter, totals
 from tiny_asm_amd.traces.layouts import layout
@@ -46,8 +46,7 @@ def launches(path: Path) -> list[Launch]:
   for text in gzip.decompress(path.read_bytes()).decode().splitlines():
     line = json.loads(text)
     if "program" in line and "code" in line:
-      chip = line["chip"] if line["chip"] in FAMILIES else "gfx942"
-      programs[line["code"]] = Program.of(base64.b64decode(line["program"]), chip)
+      programs[line["code"]] = Program.of(base64.b64decode(line["program"]), line["chip"])
     elif "kind" in line:
       found.append(Launch())
     elif "thread_trace" in line:

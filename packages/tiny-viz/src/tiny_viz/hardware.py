@@ -42,7 +42,7 @@ class Recordings:
 
   def __init__(self, run: Run | None) -> None:
     if run is None or not (run.thread_traces or run.counter_blocks):
-      raise TraceError("this trace has no thread traces and no counters: a GPU records them under VIZ=-2")
+      raise TraceError("this trace has no thread traces and no counters, as an AMD GPU records them")
     try:
       import tiny_asm_amd.traces.packets  # noqa: F401
     except ImportError as error:

@@ -34,7 +34,7 @@ class Counter:
       raise TraceError(
         f"{self.name}: {count} values from byte {self.offset} on do not fit a block of {len(data)} bytes"
       )
-    read = memoryview(data)[self.offset : end].cast("B").tobytes()
+    read = bytes(data[self.offset : end])
     numbers = [int.from_bytes(read[n : n + 8], "little") for n in range(0, len(read), 8)]
     return dict(zip(product(*map(range, self.parts.values())), numbers))
 
