@@ -7,8 +7,10 @@ import json
 import math
 import os
 import select
+import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -187,44 +189,61 @@ def test_a_conversation_in_a_terminal(path: Path, tmp_path: Path) -> None:
     os.execv(sys.executable, [*command, "-n", "400"])
   output = b""
 
-  def until(text: bytes, count: int, *, press: bytes = b"") -> None:
+  def wait(done: Callable[[], bool], *, press: bytes = b"") -> None:
+    """Reads until something is so. Presses keys at once, and again whenever nothing comes for two seconds: the terminal
+    and CPython lose or keep keys that come between a prompt and the wait for a key."""
     nonlocal output
     os.write(terminal, press)
     end = time.monotonic() + 120
-    while output.count(text) < count:
+    while not done():
       assert time.monotonic() < end, output
       if select.select([terminal], [], [], 2)[0]:
-        output += os.read(terminal, 1 << 16)
+        try:
+          output += os.read(terminal, 1 << 16)
+        except OSError:  # how Linux says that the child has closed its end
+          time.sleep(0.01)
       else:
         os.write(terminal, press)
 
+  def until(text: bytes, count: int, *, press: bytes = b"") -> None:
+    wait(lambda: output.count(text) >= count, press=press)
+
+  status: list[int] = []
+
+  def has_ended() -> bool:
+    pid, code = os.waitpid(child, os.WNOHANG)
+    status.extend([code] if pid else [])
+    return bool(status)
+
   saved = tmp_path / "saved.json"
-  until(b">>> ", 1)
-  assert b"% loading Small" in output and b"% compiling" in output
-  os.write(terminal, b"Hello there\n")
-  until(b"Hello there\r\n", 1)
-  size = len(output)
-  while len(output) < size + 8:  # some of the answer
-    until(b"", 0)
-    output += os.read(terminal, 1 << 16)
-  os.write(terminal, b"\x03")
-  until(b">>> ", 2)
-  assert b"; cancelled]" in output or b"; stop]" in output or b"; length]" in output
-  os.write(terminal, f"/save {saved}\n".encode())
-  until(b">>> ", 3)
-  messages = json.loads(saved.read_text())
-  assert [message["role"] for message in messages] == ["system", "user", "assistant"]
-  assert messages[1]["content"] == "Hello there"
-  # CPython keeps a Ctrl-C that comes between its prompt and its wait for a key until the next: press it again
-  until(b"/exit leaves", 1, press=b"\x03")  # at the prompt it leaves nothing but a hint
-  until(b"forgotten", 1, press=b"/reset\n")
-  os.write(terminal, f"/save {saved}\n".encode())
-  until(b"(1 messages in", 1)
-  assert json.loads(saved.read_text()) == [{"role": "system", "content": "Be brief."}]
-  saved.write_text(json.dumps(messages))
-  os.write(terminal, f"/load {saved}\n/load nothing.json\n/help\n".encode())
-  until(b"/system TEXT", 1)
-  assert b"nothing.json" in output
-  os.write(terminal, b"\x04")
-  assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-  os.close(terminal)
+  try:
+    until(b">>> ", 1)
+    assert b"% loading Small" in output and b"% compiling" in output
+    os.write(terminal, b"Hello there\n")
+    until(b"Hello there\r\n", 1)
+    size = len(output)
+    wait(lambda: len(output) >= size + 8)  # some of the answer
+    os.write(terminal, b"\x03")
+    until(b">>> ", 2)
+    assert b"; cancelled]" in output or b"; stop]" in output or b"; length]" in output
+    os.write(terminal, f"/save {saved}\n".encode())
+    until(b">>> ", 3)
+    messages = json.loads(saved.read_text())
+    assert [message["role"] for message in messages] == ["system", "user", "assistant"]
+    assert messages[1]["content"] == "Hello there"
+    until(b"/exit leaves", 1, press=b"\x03")  # at the prompt Ctrl-C leaves nothing but a hint
+    until(b"forgotten", 1, press=b"/reset\n")
+    os.write(terminal, f"/save {saved}\n".encode())
+    until(b"(1 messages in", 1)
+    assert json.loads(saved.read_text()) == [{"role": "system", "content": "Be brief."}]
+    saved.write_text(json.dumps(messages))
+    os.write(terminal, f"/load {saved}\n/load nothing.json\n/help\n".encode())
+    until(b"/system TEXT", 1)
+    assert b"nothing.json" in output
+    wait(has_ended, press=b"\x04")
+    assert os.waitstatus_to_exitcode(status[0]) == 0
+  finally:
+    if not status:
+      os.kill(child, signal.SIGKILL)
+      os.waitpid(child, 0)
+    os.close(terminal)
