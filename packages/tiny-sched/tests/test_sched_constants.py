@@ -50,3 +50,10 @@ def test_what_the_graph_writes_is_not_constant() -> None:
   memory = w.base
   updated = UOp(Ops.AFTER, memory.dtype, (memory, UOp(Ops.STORE, dtypes.void, (w, w + 1)))).reshape((4, 16))
   assert first(product(x, updated * 2), x)[1] == []
+
+
+def test_what_the_host_has_made_is_copied_once() -> None:
+  x, table, other = new(8, 16), new(8, 1), new(8, 16)
+  sink, (kept,) = first(x + table.copy_to("CPU").expand((8, 16)), x)
+  assert kept.src[0].op is Ops.COPY and kept.shape == (8, 1)
+  assert first(x + other.copy_to("CPU"), x, other)[1] == []

@@ -158,6 +158,19 @@ def test_what_is_computed_from_weights_is_computed_once() -> None:
   assert kernels(jitted, T(1, 1).reshape(1, 2))[0] == 1
 
 
+def test_tables_of_the_host_are_copied_once() -> None:
+  def f(x: Tensor) -> Tensor:
+    return (x + Tensor([1.0, 2.0])).cumsum(0) * Tensor([3.0, 4.0])
+
+  counts = []
+  for prune in (False, True):
+    jitted = TinyJit(f, prune=prune)
+    for n in range(4):
+      assert jitted(T(n, 1)).tolist() == [3.0 * n + 3, 4.0 * n + 16]
+    counts.append(kernels(jitted, T(1, 1))[0])
+  assert counts == [counts[1] + 2, counts[1]]
+
+
 def test_what_calls_change_is_not_pruned() -> None:
   """State, random numbers, what is accumulated in place, and what is returned."""
   state = T(0)

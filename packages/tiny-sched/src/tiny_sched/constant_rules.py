@@ -17,7 +17,7 @@ from tiny_uop import GroupOp, Ops, PatternMatcher, Samples, UOp, UPat, dtypes, r
 from tiny_uop.graph import rebuild, users_of
 from tiny_uop.origins import keep_mark
 
-_VALUES = frozenset({*GroupOp.Movement, *GroupOp.Identity, *GroupOp.Elementwise, Ops.REDUCE})
+_VALUES = frozenset({*GroupOp.Movement, *GroupOp.Identity, *GroupOp.Elementwise, Ops.REDUCE, Ops.COPY})
 _SAME_ELEMENTS = frozenset({Ops.RESHAPE, Ops.PERMUTE})
 
 
@@ -56,6 +56,8 @@ class Constants:
       return frozenset()
     if u.op not in _VALUES or not all(isinstance(s, int) for s in u.shape):
       return None
+    if u.op is Ops.COPY:  # from the host, say: a table that operators have made
+      return None if isinstance(u.device, tuple) else self._memory[u.src[0]]
     found = [self._memory[s] for s in u.src]
     return None if any(m is None for m in found) else frozenset().union(*[m for m in found if m is not None])
 
@@ -70,7 +72,7 @@ class Constants:
     if u.op is Ops.PAD:
       padded = {i for i in range(len(u.shape)) if (u.geometry[2 * i], u.geometry[2 * i + 1]) != (0, 0)}
       return below | padded
-    if u.op in (Ops.EXPAND, Ops.SHRINK, Ops.FLIP, Ops.REDUCE) or u.op in GroupOp.Identity:
+    if u.op in (Ops.EXPAND, Ops.SHRINK, Ops.FLIP, Ops.REDUCE, Ops.COPY) or u.op in GroupOp.Identity:
       return frozenset(i for i in below if u.src[0].shape[i] != 1 and u.shape[i] != 1)
     return frozenset().union(*[self._axes[s] for s in u.src])
 
@@ -250,7 +252,8 @@ def _is_widened(u: UOp) -> bool:
 
 
 def _is_worth_it(u: UOp, context: Constants) -> bool:
-  if (u.op not in GroupOp.Elementwise and u.op is not Ops.REDUCE) or not (memory := context.memory(u)):
+  made = u.op in GroupOp.Elementwise or u.op in (Ops.REDUCE, Ops.COPY)
+  if not made or not (memory := context.memory(u)):
     return False
   sizes = [known(s) for s in context.compact(u).shape]
   nbytes = math.prod([s for s in sizes if s is not None]) * u.dtype.itemsize

@@ -70,7 +70,7 @@ def run_steps(
       state = [inside.where(n, s) for n, s in zip(new, state)]
       outputs.append(inside.where(new[0], 0))
     if (number + 1) % STEPS_BEFORE_COMPUTING == 0 and number + 1 < time:
-      state[0].realize(*state[1:], outputs[-1])
+      state[0].realize(*state[1:], *outputs)
   if backwards:
     outputs.reverse()
   return (outputs[0].stack(*outputs[1:]) if time > 1 else outputs[0].unsqueeze(0)), state

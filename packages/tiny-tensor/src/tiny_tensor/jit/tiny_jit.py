@@ -62,8 +62,8 @@ class TinyJit(Generic[P, R]):
 
   With `prune` replays leave out the kernels that neither arguments nor what calls change can reach (weights that are
   unpacked, say): their results stay as they were computed at the capture, whatever is assigned to the weights since.
-  What is computed from such weights alone gets memory of its own for that, and factors of sums of products (a batch
-  norm after a convolution) become part of the weights: `tiny_sched.constant_rules`.
+  What is computed from such weights, or copied from the host, gets memory of its own for that, and factors of sums of
+  products (a batch norm after a convolution) become part of the weights: `tiny_sched.constant_rules`.
 
   A method is captured once per object. `JIT=0` turns all of this into plain calls. Threads may share a TinyJit: their
   calls happen one after the other.
