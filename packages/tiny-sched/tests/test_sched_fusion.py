@@ -314,3 +314,15 @@ def test_fields_of_words_are_taken_apart_where_they_are_used(run: Run) -> None:
   wide = field.cast(dtypes.float32).reshape((1, 32, 8)).expand((64, 32, 8))
   y = total(wide * x.reshape((64, 1, 8)).expand((64, 32, 8)), 2)
   assert len(run(y)) == 1
+
+
+def test_what_is_expanded_gets_memory_for_what_differs(run: Run) -> None:
+  """A maximum per column with two users behind a WHERE: 96 elements, not 64 rows of them."""
+  x, y = new(64, 96), new(64, 96)
+  most = x.reduce_axes(Ops.MAX, (0,)).sqrt().expand((64, 96))
+  chosen = (most < 1.0).where(most, 1.0)
+  roots = (x + chosen, total(y * chosen, 0))
+  run(*roots)
+  linear = schedule(UOp.sink(*map(stored, roots)))
+  held = [u.arg[1] for call in linear.src for u in call.src[1:] if u.op is Ops.BUFFER_VIEW]
+  assert held and max(held) == 96

@@ -10,8 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tiny_sched import schedule
+from tiny_sched.normalise import is_temporary
+from tiny_sched.passes import PASSES
 from tiny_uop import GroupOp, Ops, UOp, dtypes
 from tiny_uop.context import Context
+from tiny_uop.passes import run_passes
 
 Memory = dict[UOp, np.ndarray[Any, np.dtype[Any]]]
 SIZES = st.sampled_from([0, 1, 1, 2, 3, 4, 6])
@@ -148,4 +151,60 @@ def updates(draw: st.DrawFn) -> list[UOp]:
 )
 @given(roots=updates())
 def test_random_updates(roots: list[UOp], execute: Any, evaluate: Any) -> None:
+  compare(roots, execute, evaluate)
+
+
+@st.composite
+def expansions(draw: st.DrawFn) -> tuple[UOp, ...]:
+  """Reductions that are expanded, moved, compared and used by several others, long enough to get memory."""
+  shape = draw(st.sampled_from([(24, 48), (4, 6, 48)]))
+  full, wide = [new(shape), new(shape)], []  # values of all elements, and of those that are expanded
+  for _ in range(draw(st.integers(5, 12))):
+    kind = draw(st.sampled_from(["reduce", "expand", "where", "combine", "dear", "move", "use"])) if wide else "reduce"
+    x = draw(st.sampled_from(wide or full))
+    if kind in ("reduce", "expand"):
+      source = draw(st.sampled_from(full if kind == "reduce" else wide))
+      axes = draw(st.sets(st.integers(0, len(shape) - 1), min_size=1, max_size=2))
+      wide.append((source * source).reduce_axes(draw(st.sampled_from([Ops.ADD, Ops.MAX])), tuple(axes)).expand(shape))
+    elif kind == "where":
+      wide.append((x < draw(st.integers(-3, 3))).where(draw(st.sampled_from(wide)), x.const_like(7)))
+    elif kind == "combine":
+      wide.append(x * draw(st.sampled_from(wide)) + 1)
+    elif kind == "dear":
+      for _ in range(20):
+        x = x * x + 1
+      wide.append(x)
+    elif kind == "move":
+      axis = draw(st.integers(0, len(shape) - 1))
+      before, after = [(0, 1) if a == axis else (0, 0) for a in range(len(shape))], sizes(x)
+      part = x.pad(before).shrink([(1, s + 1) if a == axis else (0, s) for a, s in enumerate(after)])
+      turned = (
+        x.flip((axis,)).permute(tuple(range(len(shape)))[::-1]).contiguous().permute(tuple(range(len(shape)))[::-1])
+      )
+      wide.append(draw(st.sampled_from([part, turned, x.reshape((1, *shape)).reshape(shape)])))
+    else:
+      y = draw(st.sampled_from(full))
+      full.append(draw(st.sampled_from([x + y, (y < x).where(x, y), (y < 2).where(x, y.const_like(1))])))
+  results = draw(st.lists(st.sampled_from(full[2:] + wide), min_size=2, max_size=4))
+  return tuple([x.reduce_axes(Ops.ADD, (0,)) if draw(st.booleans()) else x for x in results])
+
+
+def repeated(linear: UOp) -> list[str]:
+  """The kernels that fill a temporary in a loop of which what they store there does not depend."""
+  found = []
+  for call in linear.src:
+    for store in call.src[0].toposort:
+      if store.op is Ops.STORE and is_temporary(call.src[1 + store.src[0].src[0].arg]):
+        value, place = store.src[1], store.src[0].src[1]
+        found += [] if set(place.ranges) <= set(value.ranges) else [call.src[0].arg.name]
+  return found
+
+
+@settings(
+  max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(values=expansions())
+def test_no_temporary_is_larger_than_what_is_expanded(values: tuple[UOp, ...], execute: Any, evaluate: Any) -> None:
+  roots = [stored(x) for x in values]
+  assert not repeated(run_passes(UOp.sink(*roots), PASSES, skip=("memory",)))
   compare(roots, execute, evaluate)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from tiny_sched.index import Index, largest, largest_size
+from tiny_sched.index import Index, largest
 from tiny_sched.recompute_cost import CHEAP_ALU, CHEAP_LOADS, Below, RecomputeCost, is_alu
 from tiny_uop import AxisType, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
@@ -50,13 +50,15 @@ def _reduced(u: UOp) -> int:
   return prod(largest(u.src[0].shape[a]) for a in u.arg[1])
 
 
-def _materialise_reduce(u: UOp, cost: RecomputeCost, demands: list[Demand], kernel_loops: tuple[UOp, ...]) -> bool:
+def _materialise_reduce(
+  u: UOp, elements: int, cost: RecomputeCost, demands: list[Demand], kernel_loops: tuple[UOp, ...]
+) -> bool:
   if len(demands) > 1:
     return True
   (demand,) = demands
   evaluations = demand.evaluations
   work = evaluations * _reduced(u)
-  if evaluations > LOOSE * max(largest_size(u.shape), 1):
+  if evaluations > LOOSE * max(elements, 1):
     return work > TINY
   if any(r.arg[1] is AxisType.REDUCE for r in demand.used):
     if cost.continues and not cost.contraction and prod(largest(r.src[0]) for r in kernel_loops) >= ROWS:
@@ -110,22 +112,24 @@ def _is_unpacked(u: UOp, cost: RecomputeCost) -> bool:
 
 def materialise(
   u: UOp,
+  elements: int,
   cost: RecomputeCost,
   demands: Iterable[Demand],
   kernel_loops: tuple[UOp, ...],
   contracts: bool = False,
   in_table: bool = False,
 ) -> bool:
-  """Whether `u` gets memory. `kernel_loops`: the output loops of the kernel of the first demand; `contracts`: whether
-  it holds a contraction already; `in_table`: whether all that the kernels compute is from the position alone."""
+  """Whether `u` gets memory. `elements`: how many distinct ones it has; `kernel_loops`: the output loops of the kernel
+  of the first demand; `contracts`: whether it holds a contraction already; `in_table`: whether all that the kernels
+  compute is from the position alone."""
   uses = list(demands)
   if u.dtype.kind == "index" or not uses:
     return False
   if u.op is Ops.REDUCE and not cost.closed:
     # loops can be tiled for one contraction, not for two at once
     too_many = contracts and cost.contraction and uses[0].evaluations * _reduced(u) > SMALL
-    return too_many or _materialise_reduce(u, cost, uses, kernel_loops)
+    return too_many or _materialise_reduce(u, elements, cost, uses, kernel_loops)
   if (not is_alu(u) and u.op is not Ops.REDUCE) or _is_widened(u) or _is_unpacked(u, cost):
     return False
   evaluations = sum(d.evaluations for d in uses)
-  return _materialise_alu(cost, uses, evaluations / max(largest_size(u.shape), 1), evaluations, in_table)
+  return _materialise_alu(cost, uses, evaluations / max(elements, 1), evaluations, in_table)

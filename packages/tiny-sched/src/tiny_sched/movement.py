@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from tiny_sched.index import (
   ZERO,
@@ -18,9 +19,11 @@ from tiny_sched.index import (
   simplify,
   unflatten,
 )
-from tiny_uop import Ops, Shape, UOp, dtypes, prod, sint
+from tiny_sched.views import is_reinterpretation
+from tiny_uop import GroupOp, Ops, Shape, UOp, dtypes, prod, sint
 from tiny_uop.shape import same_size
 
+Axes: TypeAlias = frozenset[int]
 _NEVER = UOp.const(dtypes.bool, False)
 
 
@@ -145,3 +148,28 @@ def source_index(node: UOp, index: Index) -> tuple[Index, Gate]:
   if ones := _ones(node.src[0].shape):
     result = tuple([ZERO if axis in ones else position for axis, position in enumerate(result)])
   return result, gate
+
+
+def repeated_axes(u: UOp, below: Mapping[UOp, Axes]) -> Axes:
+  """The axes along which all elements of a node are the same, those of one element included, given them for its
+  sources. A value that is held in memory needs one element along each."""
+  if u.op is Ops.CONST:
+    return frozenset(range(len(u.shape)))
+  if u.op in GroupOp.Elementwise and not is_reinterpretation(u):
+    return frozenset.intersection(*[below[s] for s in u.src if s.shape]) if u.shape else frozenset()
+  if u.op in (Ops.EXPAND, Ops.FLIP) or u.op in GroupOp.Identity:
+    return below[u.src[0]]
+  if u.op is Ops.REDUCE:
+    return below[u.src[0]].union(u.arg[1])
+  if u.op is Ops.PERMUTE:
+    return frozenset([axis for axis, source_axis in enumerate(u.arg) if source_axis in below[u.src[0]]])
+  if u.op is Ops.RESHAPE:
+    runs = _runs(u.shape, u.src[0].shape)
+    found = [here for here, there in runs if below[u.src[0]].issuperset(range(there.start, there.stop))]
+    return frozenset([axis for here in found for axis in range(here.start, here.stop)])
+  if u.op is Ops.SHRINK:
+    return below[u.src[0]].union(_ones(u.shape))
+  if u.op is Ops.PAD:
+    padded = {axis // 2 for axis, size in enumerate(u.geometry) if known(size) != 0}
+    return below[u.src[0]] - padded
+  return frozenset(_ones(u.shape))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from tiny_sched.index import ZERO, flatten, simplify
+from tiny_sched.index import ZERO, flatten, largest_size, simplify
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem
 from tiny_sched.versions import BufferVersions
 from tiny_uop import Ops, UOp, collective_of
@@ -55,7 +55,7 @@ def _apart(item: ScheduleItem) -> tuple[ScheduleItem, ScheduleItem]:
   store, target = item.store, item.regions[0]
   assert store is not None
   shape = store.src[0].shape
-  temporary = BufferRegion(store.rtag("apart"), 0, item.root_size, target.dtype)
+  temporary = BufferRegion(store.rtag("apart"), 0, largest_size(shape), target.dtype)
   first = replace(item, store=None, regions=[temporary, *item.regions[1:]])
   second = replace(item, regions=[target, temporary], slots={})
   if item.body is not None:

@@ -16,12 +16,12 @@ from tiny_sched.index import ZERO, Gate, Index, as_uop, flatten, is_empty, known
 from tiny_sched.lowering import ElementAccess, Lowering, lower_element
 from tiny_sched.memory_plan import ALIGNMENT
 from tiny_sched.movement import source_index
-from tiny_sched.recompute_cost import MEMORY, CostTable, is_alu, is_reinterpretation
+from tiny_sched.recompute_cost import MEMORY, CostTable, is_alu
 from tiny_sched.scatter import is_plain, scatter_of
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem, loop_over
 from tiny_sched.versions import BufferVersions
-from tiny_sched.views import View
-from tiny_uop import GroupOp, Ops, UOp, collective_of, kernel_params, written_params
+from tiny_sched.views import View, is_reinterpretation
+from tiny_uop import GroupOp, Ops, Shape, UOp, collective_of, kernel_params, written_params
 from tiny_uop.records import dataclass
 
 Key: TypeAlias = "tuple[int, Index, Gate]"
@@ -35,7 +35,7 @@ class Context:
   nodes: Sequence[UOp]
   """The nodes of the graph, sources before users."""
   costs: CostTable
-  """What recomputing a node would cost, and which nodes are runs of memory."""
+  """What recomputing a node would cost, which nodes are runs of memory, and along which axes they repeat."""
   versions: BufferVersions
   """The STOREs of each BUFFER, and the contents that each AFTER stands for."""
   items: list[ScheduleItem] = field(default_factory=list)
@@ -127,7 +127,7 @@ def start_store(c: Context, store: UOp) -> None:
 
 
 def start_kernel(c: Context, root: UOp, device: str, store: UOp | None, region: BufferRegion) -> None:
-  shape = store.src[0].shape if store is not None else root.shape
+  shape = store.src[0].shape if store is not None else held_shape(c, root)
   loops = tuple([loop_over(s, i) if known(s) != 1 else ZERO for i, s in enumerate(shape)])
   real = tuple([r for r in loops if r is not ZERO])
   item = ScheduleItem(len(c.items), root, device, store, [region], loops, next_range=len(loops))
@@ -135,7 +135,8 @@ def start_kernel(c: Context, root: UOp, device: str, store: UOp | None, region: 
   c.finished_at.setdefault(root if store is None else store, []).append(item)
   item.scatters = bool(c.costs.scattered(root))
   if store is None:
-    compute_inside(c, root, (item.number, loops, None), Demand(item.number, loops, frozenset(real), real))
+    key = key_of(c, ElementAccess(root, loops, None), item.number)
+    compute_inside(c, root, key, Demand(item.number, key[1], frozenset(key[1]) - {ZERO}, real))
   else:
     add_demand(c, ElementAccess(root, loops, None), item.number, real)
 
@@ -155,7 +156,7 @@ def start_given(c: Context, call: UOp) -> None:
     return  # another result has been met before
   params = kernel_params(kernel)
   results = [found.get(n, call.replace(dtype=params[n].base, arg=n)) for n in sorted(written_params(kernel))]
-  regions = [c.homes.setdefault(r, BufferRegion.temporary(r)) for r in results]
+  regions = [c.homes.setdefault(r, BufferRegion.temporary(r, r.shape)) for r in results]
   store, *more = [c.stored_at.get(r) for r in results]
   item = ScheduleItem(len(c.items), call, str(device.arg), store, regions, body=kernel, given=True, more=tuple(more))
   c.items.append(item)
@@ -190,10 +191,23 @@ def run_of_memory(c: Context, u: UOp, alignment: int = 1) -> BufferRegion:
 
 def add_demand(c: Context, access: ElementAccess, kernel: int, loops: tuple[UOp, ...]) -> None:
   found = c.demands.setdefault(access.node, {})
-  key = (kernel, access.index, access.gate)
+  key = (kernel, index, _) = key_of(c, access, kernel)
   if key not in found:
-    used = frozenset().union(*[i.ranges for i in access.index], access.gate.ranges if access.gate is not None else ())
-    found[key] = Demand(kernel, access.index, used, loops)
+    used = frozenset().union(*[i.ranges for i in index], access.gate.ranges if access.gate is not None else ())
+    found[key] = Demand(kernel, index, used, loops)
+
+
+def key_of(c: Context, access: ElementAccess, kernel: int) -> Key:
+  """Of elements that are the same for certain, the first stands for all: it is computed, held and read once."""
+  index = access.index
+  if (repeated := c.costs.repeated[access.node]) and index:
+    index = tuple([ZERO if axis in repeated else position for axis, position in enumerate(index)])
+  return kernel, index, access.gate
+
+
+def held_shape(c: Context, u: UOp) -> Shape:
+  """The shape of a node in memory: that of its distinct elements in a temporary that only kernels read."""
+  return u.shape if u in c.stored_at or u in c.forced else c.costs.distinct(u)
 
 
 def decide(c: Context, u: UOp) -> None:
@@ -249,7 +263,8 @@ def must_materialise(c: Context, u: UOp, demands: dict[Key, Demand]) -> bool:
   loops = () if first is None else tuple([r for r in c.items[first.kernel].loops if r is not ZERO])
   contracts = first is not None and c.items[first.kernel].contracts
   in_table = all(c.costs.costs[c.items[d.kernel].root].is_table for d in demands.values())
-  return materialise(u, cost, demands.values(), loops, contracts, in_table)
+  elements = largest_size(c.costs.distinct(u))
+  return materialise(u, elements, cost, demands.values(), loops, contracts, in_table)
 
 
 def scatters_directly(c: Context, u: UOp, demands: list[Demand]) -> bool:
@@ -277,7 +292,7 @@ def give_memory(c: Context, u: UOp) -> None:
     return
   if u.dtype.kind == "index":
     raise ValueError(f"{u!r} of dtype index cannot be kept in memory: cast it to an integer type first")
-  region = c.homes[u] = BufferRegion.temporary(u)
+  region = c.homes[u] = BufferRegion.temporary(u, held_shape(c, u))
   if u.op is Ops.COPY:
     start_copy(c, u, region, None)
     return
@@ -314,7 +329,8 @@ def build_values(c: Context, u: UOp, lowerings: dict[Key, Lowering]) -> None:
 
 
 def value_of(c: Context, kernel: int, access: ElementAccess) -> UOp:
-  key = (kernel, access.index, access.gate)
+  key = key_of(c, access, kernel)
+  access = ElementAccess(access.node, key[1], access.gate)
   found = c.values.get(access.node, {}).get(key)
   return found if found is not None else load_of(c, c.items[kernel], access)
 
@@ -329,7 +345,7 @@ def load_of(c: Context, item: ScheduleItem, access: ElementAccess) -> UOp:
       item.pointer(region)
     return load_of(c, item, ElementAccess(u.src[0], access.index, access.gate))
   if u in c.homes:
-    region, offset = c.homes[u], flatten(access.index, u.shape)
+    region, offset = c.homes[u], flatten(access.index, held_shape(c, u))
   elif is_reinterpretation(u):
     region, offset = run_of_memory(c, u), flatten(access.index, u.shape)
   else:
@@ -369,7 +385,7 @@ def finish_kernel(c: Context, item: ScheduleItem) -> None:
   if item.store is not None and region.is_whole:
     offset = offset_in(c, item.store.src[0], item.loops)
   else:
-    offset = flatten(item.loops, item.root.shape)
+    offset = flatten(item.loops, item.root.shape if item.store is not None else held_shape(c, item.root))
   pointer, offset = UOp.param(0, region.pointer), simplify(offset)
   loops = [r for r in item.loops if r is not ZERO]
   if not item.scatters or (scatter := scatter_of(value, loops)) is None:

@@ -11,9 +11,10 @@ from itertools import count
 
 from tiny_sched.index import known, largest, largest_size
 from tiny_sched.lowering import ElementAccess, Lowering, lower_element
+from tiny_sched.movement import Axes, repeated_axes
 from tiny_sched.scatter import pays, scatter_of
-from tiny_sched.views import View, view_of
-from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes
+from tiny_sched.views import View, is_reinterpretation, view_of
+from tiny_uop import AxisType, GroupOp, Ops, Shape, UOp, dtypes
 from tiny_uop.records import dataclass
 
 CHEAP_LOADS = 3  # what a kernel may well compute again instead of reading the result
@@ -88,11 +89,6 @@ _NOTHING = RecomputeCost(frozenset())
 def is_alu(u: UOp) -> bool:
   """Whether the node computes element by element (BITCAST to another item size does not)."""
   return u.op in GroupOp.Elementwise and not is_reinterpretation(u)
-
-
-def is_reinterpretation(u: UOp) -> bool:
-  """BITCAST that changes the number of elements."""
-  return u.op is Ops.BITCAST and u.src[0].dtype.itemsize != u.dtype.itemsize
 
 
 def is_contraction(reduce: UOp, below: RecomputeCost) -> bool:
@@ -190,12 +186,13 @@ def _joined(nodes: Sequence[UOp]) -> set[UOp]:
 
 
 class CostTable:
-  """RecomputeCost and memory views of every node of a graph in topological order."""
+  """RecomputeCost, memory views and repeated axes of every node of a graph in topological order."""
 
   def __init__(self, nodes: Sequence[UOp]) -> None:
     self.costs: dict[UOp, RecomputeCost] = {}
     self.seen: dict[UOp, RecomputeCost] = {}  # what users see: of a node that gets memory, most likely, a read of it
     self.views: dict[UOp, View | None] = {}
+    self.repeated: dict[UOp, Axes] = {}
     self.ends: set[UOp] = set()
     # a reduction that is only broadcast stays one per row
     users = Counter([s for u in nodes if u.op is not Ops.EXPAND for s in u.src])
@@ -207,6 +204,7 @@ class CostTable:
       if u.op in _NO_VALUE:
         continue
       self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
+      self.repeated[u] = repeated_axes(u, self.repeated)
       cost = self.compute(u)
       cost = self.costs[u] = replace(cost, continues=True) if u in continued else cost
       dear = is_alu(u) and cost.is_dear and (u in places or not cost.is_table)
@@ -244,6 +242,11 @@ class CostTable:
     if u.op in GroupOp.Movement or u.op in GroupOp.Identity:
       return below
     return self.combine(u)
+
+  def distinct(self, u: UOp) -> Shape:
+    """The shape of a node with 1 for each axis along which all its elements are the same."""
+    repeated = self.repeated[u]
+    return tuple([1 if axis in repeated else size for axis, size in enumerate(u.shape)]) if repeated else u.shape
 
   def scattered(self, u: UOp) -> tuple[int, ...]:
     """The axes along which each term of a REDUCE goes to one element; none of any other node."""

@@ -6,7 +6,7 @@ from dataclasses import field
 
 from tiny_sched.index import largest_size
 from tiny_sched.versions import Version
-from tiny_uop import AxisType, DType, Ops, PtrDType, UOp, sint
+from tiny_uop import AxisType, DType, Ops, PtrDType, Shape, UOp, sint
 from tiny_uop.records import dataclass
 from tiny_uop.shape import simple_size
 
@@ -30,9 +30,9 @@ class BufferRegion:
     return BufferRegion(base, 0, base.arg[1], base.dtype, version)
 
   @staticmethod
-  def temporary(node: UOp) -> BufferRegion:
-    """The temporary that holds a node."""
-    return BufferRegion(node, 0, largest_size(node.shape), node.dtype)
+  def temporary(node: UOp, shape: Shape) -> BufferRegion:
+    """The temporary that holds a node: so many elements of it."""
+    return BufferRegion(node, 0, largest_size(shape), node.dtype)
 
   @property
   def is_whole(self) -> bool:
@@ -113,11 +113,6 @@ class ScheduleItem:
   def read(self) -> list[BufferRegion]:
     """The regions that are not written."""
     return self.regions[len(self.stores) :]
-
-  @property
-  def root_size(self) -> int:
-    """Elements that the item writes, at most."""
-    return largest_size(self.root.shape if self.store is None else self.store.src[0].shape)
 
   def new_range(self, size: sint) -> UOp:
     """A fresh REDUCE loop."""

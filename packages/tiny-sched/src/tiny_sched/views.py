@@ -19,6 +19,11 @@ class View:
   size: int
 
 
+def is_reinterpretation(u: UOp) -> bool:
+  """BITCAST that changes the number of elements."""
+  return u.op is Ops.BITCAST and u.src[0].dtype.itemsize != u.dtype.itemsize
+
+
 def run_of(shape: Shape, start: tuple[int, ...], stop: tuple[int, ...]) -> tuple[int, int] | None:
   """(offset, size) in elements of a box in a row-major array, if it is one run of memory."""
   sizes = [known(s) for s in shape]
