@@ -158,7 +158,8 @@ def test_random_updates(roots: list[UOp], execute: Any, evaluate: Any) -> None:
 def expansions(draw: st.DrawFn) -> tuple[UOp, ...]:
   """Reductions that are expanded, moved, compared and used by several others, long enough to get memory."""
   shape = draw(st.sampled_from([(24, 48), (4, 6, 48)]))
-  full, wide = [new(shape), new(shape)], []  # values of all elements, and of those that are expanded
+  full = [new(shape), new(shape)]  # values of all elements
+  wide: list[UOp] = []  # and those that are expanded
   for _ in range(draw(st.integers(5, 12))):
     kind = draw(st.sampled_from(["reduce", "expand", "where", "combine", "dear", "move", "use"])) if wide else "reduce"
     x = draw(st.sampled_from(wide or full))
