@@ -134,12 +134,14 @@ def test_models_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_model_from_a_url_that_was_given(path: Path, tmp_path: Path) -> None:
   handler = partial(SimpleHTTPRequestHandler, directory=str(path.parent))
   with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}/{path.name}"
-    found = find_model("", tmp_path, url=url)
-    server.shutdown()
-    thread.join()
+    try:
+      found = find_model("", tmp_path, url=url)
+    finally:
+      server.shutdown()
+    thread.join(60)
   assert found == tmp_path / path.name and found.read_bytes() == path.read_bytes()
   assert find_model("", tmp_path, url=url) == found  # it is there, and nobody is asked
 

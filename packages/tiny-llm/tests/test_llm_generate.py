@@ -34,10 +34,14 @@ def engine(models: tuple[Model, Tokenizer]) -> Iterator[Engine]:
   assert all(slot.generation is None for slot in engine._slots)
 
 
+def finish(engine: Engine) -> None:
+  """Steps until nothing runs; fails if that does not come."""
+  assert any(not engine.step() for _ in range(10_000)), engine.running
+
+
 def run(engine: Engine, *requests: Request) -> list[Generation]:
   generations = [engine.submit(request) for request in requests]
-  while engine.step():
-    pass
+  finish(engine)
   for generation in generations:
     if generation.error is not None:
       raise generation.error
@@ -210,8 +214,7 @@ def test_cancelling(engine: Engine) -> None:
   engine.cancel(generations[0])  # runs
   engine.cancel(generations[4])  # waits
   engine.cancel(generations[4])
-  while engine.step():
-    pass
+  finish(engine)
   assert [g.finish for g in generations] == ["cancelled", *["length"] * 3, "cancelled"] or all(
     g.finish in ("stop", "length") for g in generations[1:4]
   )

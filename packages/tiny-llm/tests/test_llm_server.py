@@ -50,6 +50,18 @@ WEATHER: Any = {
 CLOCK: Any = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "maxProperties": 0}}}
 
 
+PATIENCE = 120
+"""Seconds that a test waits for anything at most."""
+
+
+def ended(threads: list[threading.Thread]) -> None:
+  """Waits until threads have ended; fails if one does not."""
+  end = time.monotonic() + PATIENCE
+  for thread in threads:
+    thread.join(max(end - time.monotonic(), 0))
+  assert not any(thread.is_alive() for thread in threads), f"{threads} have not ended"
+
+
 class Running:
   """A server in a thread."""
 
@@ -60,20 +72,22 @@ class Running:
     self.socket.bind(("127.0.0.1", 0))
     self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
     self._uvicorn = uvicorn.Server(uvicorn.Config(self.app, log_level="error", timeout_graceful_shutdown=2))
-    self._thread = threading.Thread(target=lambda: self._uvicorn.run([self.socket]))
+    self._thread = threading.Thread(target=lambda: self._uvicorn.run([self.socket]), daemon=True)
     self._thread.start()
+    end = time.monotonic() + PATIENCE
     while not self._uvicorn.started:
+      assert self._thread.is_alive() and time.monotonic() < end, "the server does not start"
       time.sleep(0.01)
 
   def close(self) -> None:
     self._uvicorn.should_exit = True
-    self._thread.join()
+    ended([self._thread])
     self.server.close()
     self.socket.close()
 
   def idle(self) -> None:
     """Waits until nothing runs; fails if a slot is not given back."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while self.server.worker.running or self.server.worker.waiting:
       assert time.monotonic() < end, "a slot is lost"
       time.sleep(0.02)
@@ -93,13 +107,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def client(running: Running) -> Iterator[openai.OpenAI]:
-  with openai.OpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0) as client:
+  with openai.OpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE) as client:
     yield client
 
 
 @pytest.fixture
 def http(running: Running) -> Iterator[httpx.Client]:
-  with httpx.Client(base_url=running.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60) as client:
+  with httpx.Client(base_url=running.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=PATIENCE) as client:
     yield client
 
 
@@ -116,7 +130,7 @@ def alone(running: Running, messages: Any, count: int) -> str:
     done.set()
 
   running.server.worker.call(ask)
-  done.wait(60)
+  assert done.wait(PATIENCE), "no answer"
   return results[0]
 
 
@@ -467,6 +481,8 @@ def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
     port = probe.getsockname()[1]
   command = [sys.executable, "-m", "tiny_llm", "serve", str(path), "--port", str(port), "-c", "512", "--slots", "1"]
   process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"TINY_LLM_API_KEY": KEY})
+  watch = threading.Timer(PATIENCE, process.kill)  # what reads from it then reads to its end
+  watch.start()
   try:
     assert process.stderr is not None and f"http://127.0.0.1:{port}" in process.stderr.readline()
     url = f"http://127.0.0.1:{port}"
@@ -484,11 +500,12 @@ def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
       next(lines)
       process.send_signal(signal.SIGINT)
       assert "[DONE]" in (rest := list(lines))[-2] or "is being stopped" in "".join(rest)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     assert process.stderr.read() == ""
   finally:
+    watch.cancel()
     process.kill()
-    process.wait()
+    process.wait(PATIENCE)
     assert process.stderr is not None
     process.stderr.close()
 
@@ -517,16 +534,15 @@ def test_more_than_may_wait_get_503(running: Running, http: httpx.Client) -> Non
 
   def ask() -> None:
     body = {**LONG, "max_tokens": 60}
-    answer = httpx.post(f"{running.url}/v1/chat/completions", json=body, headers=http.headers, timeout=120)
+    answer = httpx.post(f"{running.url}/v1/chat/completions", json=body, headers=http.headers, timeout=PATIENCE)
     statuses.append(answer.status_code)
     if answer.status_code == 503:
       assert answer.headers["retry-after"] and answer.json()["error"]["code"] == "overloaded"
 
-  threads = [threading.Thread(target=ask) for _ in range(30)]
+  threads = [threading.Thread(target=ask, daemon=True) for _ in range(30)]
   for thread in threads:
     thread.start()
-  for thread in threads:
-    thread.join()
+  ended(threads)
   assert set(statuses) == {200, 503} and statuses.count(200) >= 12
   running.idle()
 
@@ -551,7 +567,7 @@ def test_two_hundred_requests(running: Running, tmp_path: Path) -> None:
   def one(text: str, count: int, kind: str) -> str:
     body: dict[str, Any] = {"messages": [{"role": "user", "content": text}], "max_tokens": count, "temperature": 0}
     headers = {"Authorization": f"Bearer {KEY}"}
-    with httpx.Client(base_url=running.url, headers=headers, timeout=120) as http:
+    with httpx.Client(base_url=running.url, headers=headers, timeout=PATIENCE) as http:
       if kind == "lie":
         answer = http.post("/v1/chat/completions", json={**body, "max_tokens": -count})
         assert answer.status_code == 400
@@ -594,11 +610,10 @@ def test_two_hundred_requests(running: Running, tmp_path: Path) -> None:
       with lock:
         outcomes.append(outcome)
 
-  threads = [threading.Thread(target=client) for _ in range(10)]
+  threads = [threading.Thread(target=client, daemon=True) for _ in range(10)]
   for thread in threads:
     thread.start()
-  for thread in threads:
-    thread.join()
+  ended(threads)
   assert len(outcomes) == 200 and set(outcomes) == {"whole", "stream", "vanish", "lie"}, set(outcomes)
   running.idle()
 
