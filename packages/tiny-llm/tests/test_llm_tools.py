@@ -119,7 +119,7 @@ def test_calls_of_any_model_parse(seed: int, parallel: bool, form: str) -> None:
     assert grammar.allowed() is None
     assert not grammar.accept(token)
   sampler, complete = Sampler(SamplingOptions(seed=seed)), False
-  for _ in range(400):
+  for _ in range(4000):  # lists of calls are as long as chance makes them: 400 were too few once
     allowed = grammar.allowed()
     if complete or allowed is None:
       break

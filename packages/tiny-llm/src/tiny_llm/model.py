@@ -13,6 +13,7 @@ from tiny_llm.rope import rotations
 from tiny_llm.sampling import Array
 from tiny_llm.weights import Experts, Layer, Norm, Weights
 from tiny_tensor import Device, Tensor, TinyJit, UOp, Variable, dtypes
+from tiny_tensor.jit import Repeated
 from tiny_uop import DType
 from tiny_uop.records import dataclass
 
@@ -26,6 +27,10 @@ WHOLE = (16, 64, 128, 256, 512, 1024, 2048, 4096)
 
 TOGETHER = (8, 4, 2)
 """Sequences of which one token each is read at once: one graph each."""
+
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of all positions, `(positions, half)`."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Model:
     kinds = ("last", "all", "states")
     self._read = {(size, wanted): TinyJit(self._graph(wanted)) for size in PIECES for wanted in kinds}
     sizes = [*[s for s in WHOLE if s < context], context]
+    # layers are alike: what Python makes of the first is run again for the others
+    self._read_layer, self._encode_layer = Repeated(self._one_layer), Repeated(self._one_encoding_layer)
     self._read_whole = {} if config.architecture.causal else {size: TinyJit(self._encode) for size in sizes}
     self._read_together = {size: TinyJit(self._graph("all")) for size in TOGETHER}
 
@@ -179,8 +186,9 @@ class Model:
       w = self._weights
       x = w.embedding(tokens, self._positions_at(int(tokens.shape[0]), places)).contiguous()
       for number, layer in enumerate(w.layers):
-        # layers are alike: what the scheduler has found for the first is found again for the others
-        x = self._layer(layer, x, partial(self._attend_sequences, layer, number, places)).realize()
+        rotation = self._rotations[self.config.windows[number] > 0]
+        keys, values, window = self._keys[number], self._values[number], self._windows[number]
+        x = self._read_layer(layer, x, keys, values, rotation, window, places)
       if wanted == "states":
         return w.normalised(x, w.output_norm).exact.realize()
       x = x if wanted == "all" else x[last : last + 1].contiguous()
@@ -195,10 +203,22 @@ class Model:
     w = self._weights
     x = w.embedding(tokens, self._positions[: int(tokens.shape[0])]).contiguous()
     for layer in w.layers:
-      x = self._layer(layer, x, partial(self._attend_all, last)).realize()
+      x = self._encode_layer(layer, x, last)
     return x
 
-  def _rotation(self, rope: Rope | None, factors: Array | None) -> tuple[Tensor, Tensor] | None:
+  def _one_layer(
+    self, layer: Layer, x: Tensor, keys: Tensor, values: Tensor, rotation: Rotation | None, window: int,
+    places: Sequence[UOp],
+  ) -> Tensor:  # fmt: skip
+    """A layer over tokens of sequences that follow one another."""
+    attend = partial(self._attend_sequences, layer, keys, values, rotation, window, places)
+    return self._layer(layer, x, attend).realize()
+
+  def _one_encoding_layer(self, layer: Layer, x: Tensor, last: UOp) -> Tensor:
+    """A layer over a text."""
+    return self._layer(layer, x, partial(self._attend_all, last)).realize()
+
+  def _rotation(self, rope: Rope | None, factors: Array | None) -> Rotation | None:
     """Cosines and sines at all positions, `(room, size / 2)`."""
     if rope is None:
       return None
@@ -249,25 +269,29 @@ class Model:
     return mixed.transpose(0, 1).reshape(tokens, -1)
 
   def _attend_sequences(
-    self, layer: Layer, number: int, places: Sequence[UOp], q: Tensor, k: Tensor, v: Tensor
-  ) -> Tensor:
+    self, layer: Layer, keys: Tensor, values: Tensor, rotation: Rotation | None, window: int, places: Sequence[UOp],
+    q: Tensor, k: Tensor, v: Tensor,
+  ) -> Tensor:  # fmt: skip
     """Attention of tokens of sequences that follow one another, (tokens, heads * head_dim)."""
     each = 2 * int(q.shape[0]) // len(places)  # tokens of a sequence
     mixed = []
     for n, (slot, start) in enumerate(zip(places[::2], places[1::2])):
-      part = slice(n * each, (n + 1) * each)
-      mixed.append(self._attend(layer, number, q[part], k[part], v[part], slot, start))
+      part = (t[n * each : (n + 1) * each].reshape(each, -1, self.config.head_dim).transpose(0, 1) for t in (q, k, v))
+      heads_q, heads_k, heads_v = part
+      if not self.config.architecture.whole_norms:
+        heads_q = heads_q if layer.query_norm is None else layer.query_norm(heads_q)
+        heads_k = heads_k if layer.key_norm is None else layer.key_norm(heads_k)
+      if rotation is not None:
+        heads_q, heads_k = (self._rotate(t, rotation, start) for t in (heads_q, heads_k))
+      mixed.append(self._attend(heads_q, heads_k, heads_v, keys, values, window, slot, start))
     return mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed)
 
-  def _attend(self, layer: Layer, number: int, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp) -> Tensor:
-    """Attention of tokens of one sequence, (tokens, heads * head_dim), whose keys and values are written first."""
-    config, tokens, window = self.config, int(q.shape[0]), self._windows[number]
-    keys, values = self._keys[number], self._values[number]
-    q, k, v = (t.reshape(tokens, -1, config.head_dim).transpose(0, 1) for t in (q, k, v))
-    if not config.architecture.whole_norms:
-      q, k = (t if norm is None else norm(t) for t, norm in ((q, layer.query_norm), (k, layer.key_norm)))
-    if (rotation := self._rotations[config.windows[number] > 0]) is not None:
-      q, k = self._rotate(q, rotation, start), self._rotate(k, rotation, start)
+  def _attend(
+    self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: int, slot: UOp, start: UOp
+  ) -> Tensor:
+    """Attention of tokens of one sequence, (tokens, heads * head_dim), of queries, keys and values
+    (heads, tokens, head_dim). Keys and values are written first."""
+    config, tokens = self.config, int(q.shape[1])
     end = start + tokens
     for cache, new in ((in_rows(keys), k), (values, v)):
       cache[slot, :, start:end] = new.cast(cache.dtype)
@@ -285,7 +309,7 @@ class Model:
     mixed: Tensor = scores.softmax(-1).reshape(config.kv_heads, rows, end) @ seen_values
     return mixed.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
 
-  def _rotate(self, x: Tensor, rotation: tuple[Tensor, Tensor], start: UOp) -> Tensor:
+  def _rotate(self, x: Tensor, rotation: Rotation, start: UOp) -> Tensor:
     """Rotary embedding of (heads, tokens, head_dim), whose first token stands at `start`."""
     tokens = x.shape[1]
     cos, sin = (table[start : start + tokens] for table in rotation)

@@ -45,27 +45,27 @@ class Plain:
   """A matrix that is not packed: numbers of a plain format, or blocks, of which a product makes numbers."""
 
   blocks: Tensor
-  source: GGMLBlocks
+  shape: tuple[int, ...]
+  decode: Callable[[Tensor], Tensor] | None
 
   def product(self, x: Tensor) -> Tensor:
     """`x @ w.T` in float32."""
     numbers = self.numbers()
-    many = int(x.shape[0]) > FEW and self.source.format.decode is not None
+    many = int(x.shape[0]) > FEW and self.decode is not None
     return x @ (numbers.contiguous() if many else numbers).T
 
   def numbers(self) -> Tensor:
     """The matrix in float32."""
-    decode = self.source.format.decode
-    return self.blocks.float() if decode is None else decode(self.blocks.flatten(0, 1)).reshape(self.source.shape)
+    return self.blocks.float() if self.decode is None else self.decode(self.blocks.flatten(0, 1)).reshape(self.shape)
 
   def numbers_of(self, rows: Tensor) -> Tensor:
     """The rows of the matrix that an index `(n,)` names, in float32."""
-    decode, chosen = self.source.format.decode, self.blocks[rows]
+    decode, chosen = self.decode, self.blocks[rows]
     return chosen.float() if decode is None else decode(chosen.contiguous().flatten(0, 1)).reshape(len(rows), -1)
 
   def chosen(self, which: Tensor, rows: int) -> Tensor:
     """Those matrices of so many rows that an index `(n,)` names, in float32, `(n, rows, columns)`."""
-    decode, chosen = self.source.format.decode, self.blocks.reshape(-1, rows, *self.blocks.shape[1:])[which]
+    decode, chosen = self.decode, self.blocks.reshape(-1, rows, *self.blocks.shape[1:])[which]
     return chosen.float() if decode is None else decode(chosen.flatten(0, 2)).reshape(len(which), rows, -1)
 
 
@@ -337,7 +337,7 @@ class Weights:
 
   def _plain(self, blocks: GGMLBlocks) -> Plain:
     numbers = blocks.numbers().to(None) if blocks.format.decode is None else blocks.on()
-    return Plain(numbers.contiguous().realize(), blocks)
+    return Plain(numbers.contiguous().realize(), blocks.shape, blocks.format.decode)
 
   def _expert_tensor(self, name: str, shape: tuple[int, ...]) -> GGMLBlocks:
     """The matrices of all experts, which files have as one tensor, or each as one."""

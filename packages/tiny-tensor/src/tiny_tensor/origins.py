@@ -30,6 +30,8 @@ NOBODY_ELSE = 4
 """References to the variables of a frame: its own, two here, and that of the question."""
 MOST_OBJECTS = 100_000
 """Objects of a model that are given names."""
+LONG = 1000
+"""Entries from which on a list or dict that begins with a number or a text is data: a vocabulary takes long to walk."""
 NO_PARTS = (ModuleType, type, FunctionType, BuiltinFunctionType, MethodType)
 """Objects with attributes that belong to the program and not to the object that holds them."""
 
@@ -221,7 +223,7 @@ def objects_below(root: object, name: str) -> Iterator[tuple[str, object]]:
   queue: list[tuple[str, object]] = [(name, root)]
   for path, value in queue:
     yield path, value
-    if len(seen) > MOST_OBJECTS or isinstance(value, UOp):
+    if len(seen) > MOST_OBJECTS or isinstance(value, UOp) or is_data(value):
       continue
     for part, child in children_of(value):
       if id(child) in seen or isinstance(child, NO_PARTS):
@@ -229,6 +231,13 @@ def objects_below(root: object, name: str) -> Iterator[tuple[str, object]]:
       if hasattr(child, "__dict__") or isinstance(child, (list, tuple, dict)):
         seen.add(id(child))
         queue.append((f"{path}.{part}", child))
+
+
+def is_data(value: object) -> bool:
+  """Whether a container is long and of numbers or texts, as its first entry says."""
+  if not isinstance(value, (list, tuple, dict)) or len(value) < LONG:
+    return False
+  return isinstance(next(iter(value.values() if isinstance(value, dict) else value)), (str, bytes, int, float))
 
 
 def holds(root: object, value: object) -> bool:

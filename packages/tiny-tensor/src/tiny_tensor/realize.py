@@ -383,19 +383,28 @@ def realize_tensors(tensors: Sequence[TensorBase], do_update_stats: bool = True)
     separate(tensors)
     linear, plan = plan_tensors(tensors, by_host=True)
     plan.fill()
-    recorded = capturing.current()
-    made: list[UOp] = []
     if linear.src:
-      from tiny_runtime import buffer_of, run
+      run_schedule(linear, lambda: apply(plan), do_update_stats)
+    else:
+      apply(plan)
 
-      record_run(linear)
-      if recorded is not None and not recorded.keep:
-        used = dict.fromkeys(u.src[0] if u.op is Ops.BUFFER_VIEW else u for call in linear.src for u in call.src[1:])
-        made = [u for u in used if u.op is Ops.BUFFER and not buffer_of(u).is_written()]
-      run(linear, do_update_stats=do_update_stats)
-    apply(plan)
-    if recorded is not None and not recorded.keep:
-      release_unseen(recorded.made, made)
+
+def run_schedule(linear: UOp, then: Callable[[], None] | None = None, do_update_stats: bool = True) -> None:
+  """Runs a schedule, for a recording too if there is one, and does what comes `then`. What it made and no tensor has
+  gives its memory back."""
+  from tiny_runtime import buffer_of, run
+
+  recorded = capturing.current()
+  record_run(linear)
+  made: list[UOp] = []
+  if recorded is not None and not recorded.keep:
+    used = dict.fromkeys(u.src[0] if u.op is Ops.BUFFER_VIEW else u for call in linear.src for u in call.src[1:])
+    made = [u for u in used if u.op is Ops.BUFFER and not buffer_of(u).is_written()]
+  run(linear, do_update_stats=do_update_stats)
+  if then is not None:
+    then()
+  if recorded is not None and not recorded.keep:
+    release_unseen(recorded.made, made)
 
 
 def release_unseen(known: dict[UOp, None], made: Iterable[UOp]) -> None:

@@ -50,6 +50,22 @@ class _Reader:
     except UnicodeDecodeError as error:
       raise ValueError(f"{what} at byte {at} is no UTF-8: {error}") from None
 
+  def texts(self, count: int, what: str) -> list[str]:
+    """So many texts. Vocabularies have 100,000: each is sliced here, and asked for by `text` if that fails."""
+    data, at, found, length = self.data, self.at, [], struct.Struct("<Q").unpack_from
+    try:
+      for _ in range(count):
+        begin = at + 8
+        end = begin + length(data, at)[0]
+        if end > len(data):
+          break
+        found.append(str(data[begin:end], "utf-8"))
+        at = end
+    except (struct.error, UnicodeDecodeError):
+      pass
+    self.at = at
+    return found + [self.text(what) for _ in range(count - len(found))]
+
   def value(self, kind: int, what: str, depth: int = 0) -> Any:
     """A value of a type of GGUF's."""
     at = self.at
@@ -68,6 +84,8 @@ class _Reader:
       raise ValueError(
         f"{what} at byte {at} has {count} elements, more than fit in the {len(self.data)} bytes of the file"
       )
+    if inner == _STRING:
+      return self.texts(count, what)
     return [self.value(inner, what, depth + 1) for _ in range(count)]
 
 

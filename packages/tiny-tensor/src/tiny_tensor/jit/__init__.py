@@ -1,5 +1,6 @@
 """`TinyJit`: a function of tensors, captured once as a list of kernels and then replayed without its Python."""
 
+from tiny_tensor.jit.repeated import Repeated
 from tiny_tensor.jit.tiny_jit import JitError, TinyJit
 
-__all__ = ["JitError", "TinyJit"]
+__all__ = ["JitError", "Repeated", "TinyJit"]
