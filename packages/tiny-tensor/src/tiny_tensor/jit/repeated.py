@@ -87,7 +87,7 @@ class _Kind:
       raise JitError(f"the variable {unknown[0].src[0].arg[0]!r} is no argument: bind it outside, and give it")
     if not graphs.updated_by(calls).isdisjoint(inputs.copies):
       raise JitError("the function assigns to an argument that is a view: pass all of its buffer")
-    places = {u: UOp.new_buffer(u.device, u.arg[1], u.dtype) for u in (*inputs.buffers, *created)}
+    places = {u: _another(u) for u in (*inputs.buffers, *created)}
     self._given = [places[u] for u in inputs.buffers]
     self._made = [places[u] for u in used if u in created]
     self._binds = list(variables | {bind for t in graphs.tensors_in(result) for bind in graphs.binds_in(t.uop)})
@@ -97,12 +97,18 @@ class _Kind:
   def run(self, inputs: Inputs) -> Any:
     """Runs the kernels of a call like the first, and gives its result."""
     places = dict(zip(self._given, inputs.buffers, strict=True))
-    places |= {u: UOp.new_buffer(u.device, u.arg[1], u.dtype) for u in self._made}
+    places |= {u: _another(u) for u in self._made}
     places |= {bind: bind.src[0].bind(inputs.variables[str(bind.src[0].arg[0])]) for bind in self._binds}
     result = rebuild(self._result, lambda uop: None if uop is None else Tensor._wrap(uop.substitute(places)))
     with undivided:
       run_schedule(_over(self._linear, places))
     return result
+
+
+def _another(buffer: UOp) -> UOp:
+  """A new BUFFER of the same size."""
+  assert buffer.device is not None
+  return UOp.new_buffer(buffer.device, buffer.arg[1], buffer.dtype)
 
 
 def _over(linear: UOp, places: dict[UOp, UOp]) -> UOp:
