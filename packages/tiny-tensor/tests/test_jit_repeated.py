@@ -32,7 +32,7 @@ def plain(layer: Layer, x: Tensor, state: Tensor) -> Tensor:
 def expected(layers: list[Layer], x: Tensor) -> list[float]:
   for layer in layers:
     x = plain(layer, x, Tensor.zeros(1).contiguous().realize())
-  return x.tolist()
+  return [float(n) for n in x.tolist()]
 
 
 def test_only_the_first_of_its_kind_runs_python() -> None:
