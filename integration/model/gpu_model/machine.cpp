@@ -170,7 +170,7 @@ void outside(const char* at, size_t bytes, bool write) {
     size_t distance = at < region.begin ? region.begin - at : at + bytes - (region.begin + region.size);
     if (distance < least) near = &region, least = distance;
   }
-  if (!near || least > (1 << 20)) fail("%s %zu bytes that are in no buffer", what, bytes);
+  if (!near || least > (1 << 20)) fail("%s %zu bytes that are in no buffer, at %p", what, bytes, at);
   fail("%s %zu bytes at byte %td of %s, which has %zu", what, bytes, at - near->begin, near->name.c_str(), near->size);
 }
 

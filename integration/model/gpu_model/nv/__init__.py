@@ -1,0 +1,1 @@
+"""A model of NVIDIA's kernel driver and of the queues of its GPUs."""
