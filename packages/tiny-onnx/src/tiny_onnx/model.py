@@ -114,11 +114,14 @@ class Model:
     self._fixed, self._folded = True, False
 
   def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    values = self._values(args, kwargs)
+    given = self._named(args, kwargs)
+    if (made := self._again(given)) is not None:
+      return dict(zip(self.outputs, map(_for_user, made)))
+    values = self._values(given)
     if self._fixed and not self._folded and not capturing.current():
       self.graph.fold(Run(self.limits))
       self._folded = True
-    made = self._replayed(values) if self.eager_because is None else None
+    made = self._captured_call(values) if self.eager_because is None else None
     if made is None:
       made = self._computed(values)
     return dict(zip(self.outputs, map(_for_user, made)))
@@ -126,7 +129,16 @@ class Model:
   def _computed(self, values: Mapping[str, Value]) -> list[Value]:
     return self.graph.compute(values, Run(self.limits))
 
-  def _replayed(self, values: dict[str, Value]) -> list[Value] | None:
+  def _again(self, given: Mapping[str, Any]) -> list[Value] | None:
+    """The outputs of a call with tensors like those of an earlier one, of which nothing has to be looked at again; None
+    for any other."""
+    if self.eager_because is not None or self.variables or not all(type(v) is Tensor for v in given.values()):
+      return None
+    key = (tuple([(name, t.shape, t.dtype) for name, t in given.items()]), ())
+    jit = self._captured.get(key)
+    return None if jit is None else self._replayed(key, jit, tuple(given.values()))
+
+  def _captured_call(self, values: dict[str, Value]) -> list[Value] | None:
     """The outputs by a captured call for inputs of these shapes and read values; None where there can be none."""
     bound = self._bound(values)
     tensors = {name: self._with_room(name, v, bound) for name, v in values.items() if isinstance(v, Tensor)}
@@ -141,18 +153,22 @@ class Model:
     if jit is None:
       names, labels = tuple(tensors), tuple(bound)
 
-      def compute(*given: Any) -> list[Value]:  # no containers: TinyJit knows such calls at once
+      def compute(*given: Any) -> Any:  # no containers: TinyJit knows such calls at once
         sizes = dict(zip(labels, given[len(names) :]))
         cut = {name: self._cut(name, x, sizes) for name, x in zip(names, given)}
-        return [tensor_of(v) if isinstance(v, Host) else v for v in self._computed({**known, **cut})]
+        made = [tensor_of(v) if isinstance(v, Host) else v for v in self._computed({**known, **cut})]
+        return made[0] if len(made) == 1 else made  # TinyJit is quicker with one tensor than with a list of it
 
       jit = self._captured[key] = TinyJit(compute, prune=True)
       if len(self._captured) > MOST_CAPTURED:
         self._captured.popitem(last=False)
+    return self._replayed(key, jit, (*tensors.values(), *bound.values()))
+
+  def _replayed(self, key: Any, jit: TinyJit[..., Any], given: tuple[Any, ...]) -> list[Value] | None:
     self._captured.move_to_end(key)
     try:
-      made: list[Value] = jit(*tensors.values(), *bound.values())
-      return made
+      made = jit(*given)
+      return [made] if len(self.outputs) == 1 else made
     except JitError as error:
       self.eager_because = str(error)
       return None
@@ -209,7 +225,7 @@ class Model:
       if node.call.op_type != "Constant":
         nbytes.update((n, size_of(v)) for n, v in zip(node.call.outputs, outputs) if not isinstance(v, Host))
 
-    made = self.graph.compute(self._values(args, kwargs), Run(self.limits, watch=watch))
+    made = self.graph.compute(self._values(self._named(args, kwargs)), Run(self.limits, watch=watch))
     tensors = [t for value in made for t in tensors_in(value)]
     operations = operations_of(tensors[0].graph(*tensors[1:])) if tensors else 0
     return operations, most_at_once(self.graph, nbytes)
@@ -229,7 +245,8 @@ class Model:
           constants[name] = value.device_value
     return {n: v for n, v in constants.items() if isinstance(v, Tensor) and v.is_floating_point()}
 
-  def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Value]:
+  def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The inputs by name. Raises ModelError where there are too many."""
     given: dict[str, Any] = {}
     if len(args) == 1 and isinstance(args[0], Mapping):
       given.update(args[0])
@@ -238,6 +255,9 @@ class Model:
     else:
       given.update(zip(self.inputs, args))
     given.update(kwargs)
+    return given
+
+  def _values(self, given: Mapping[str, Any]) -> dict[str, Value]:
     known = self.inputs | self.optional_inputs
     unknown, lacking = given.keys() - known.keys(), self.inputs.keys() - given.keys()
     if unknown or lacking:

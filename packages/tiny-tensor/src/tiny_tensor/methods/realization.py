@@ -98,6 +98,8 @@ class RealizationMixin(TensorBase):
       return None, 0, shape
     x, nbytes = self, math.prod(shape) * self.dtype.itemsize
     tracing.check_known(self.uop.walk())
+    if is_whole(self.uop):
+      return buffer_of(self.uop.base), nbytes, shape
     if isinstance(place := self.uop.device, tuple):
       if not (is_realized(x.uop) or x._history or tracing.active() or is_const(x.uop)):
         x.realize()
