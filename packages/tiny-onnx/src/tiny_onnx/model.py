@@ -78,6 +78,19 @@ def port_of(info: ValueInfoProto) -> Port:
   return Port(info.name, kind, tensor.elem_type, shape)
 
 
+class _Computation:
+  """`computed_from` for some names, as a function. It is in slots: TinyJit compares, in each replay, what a function
+  reads by name, and a model's graph stays as it was."""
+
+  __slots__ = ("known", "labels", "model", "names")
+
+  def __init__(self, model: Model, names: tuple[str, ...], labels: tuple[str, ...], known: dict[str, Host]) -> None:
+    self.model, self.names, self.labels, self.known = model, names, labels, known
+
+  def __call__(self, *given: Any) -> Any:
+    return self.model.computed_from(given, self.names, self.labels, self.known)
+
+
 class Model:
   """An ONNX model that is called as a function: `load` makes one.
 
@@ -151,18 +164,18 @@ class Model:
     )
     jit = self._captured.get(key)
     if jit is None:
-      names, labels = tuple(tensors), tuple(bound)
-
-      def compute(*given: Any) -> Any:  # no containers: TinyJit knows such calls at once
-        sizes = dict(zip(labels, given[len(names) :]))
-        cut = {name: self._cut(name, x, sizes) for name, x in zip(names, given)}
-        made = [tensor_of(v) if isinstance(v, Host) else v for v in self._computed({**known, **cut})]
-        return made[0] if len(made) == 1 else made  # TinyJit is quicker with one tensor than with a list of it
-
-      jit = self._captured[key] = TinyJit(compute, prune=True)
+      jit = self._captured[key] = TinyJit(_Computation(self, tuple(tensors), tuple(bound), known), prune=True)
       if len(self._captured) > MOST_CAPTURED:
         self._captured.popitem(last=False)
     return self._replayed(key, jit, (*tensors.values(), *bound.values()))
+
+  def computed_from(self, given: Sequence[Any], names: Sequence[str], labels: Sequence[str], known: Any) -> Any:
+    """The outputs, or the only one, of tensors by name, sizes by label, and inputs with known values. What TinyJit
+    captures: it is quicker with arguments and results that are no containers."""
+    sizes = dict(zip(labels, given[len(names) :]))
+    cut = {name: self._cut(name, x, sizes) for name, x in zip(names, given)}
+    made = [tensor_of(v) if isinstance(v, Host) else v for v in self._computed({**known, **cut})]
+    return made[0] if len(made) == 1 else made
 
   def _replayed(self, key: Any, jit: TinyJit[..., Any], given: tuple[Any, ...]) -> list[Value] | None:
     self._captured.move_to_end(key)
