@@ -30,6 +30,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("__init__", "__main__"),
   ),
   "tiny-uop": (
+    ("system",),
     ("ops", "context", "locks", "records"),
     ("dtype", "graph", "lazy", "operators", "origins"),
     ("args", "truncate", "node"),
@@ -51,6 +52,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("__init__", "__main__"),
   ),
   "tiny-runtime": (
+    ("system",),
     ("errors", "binary", "settings", "counters", "units", "whole_files", "plugins.known", "plugins.installed"),
     ("contract", "handles", "private_files", "profiling", "plugins.versions"),
     ("storage", "generated", "ref", "hcq", "plugins.plugin"),
@@ -75,7 +77,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("func", "__init__"),
   ),
   "tiny-llm": (
-    ("sampling", "tokenizer_json", "tokenizer_patterns", "template_worker"),
+    ("sampling", "tokenizer_json", "tokenizer_patterns", "template_worker", "system"),
     ("folder",),
     ("checkpoint",),
     ("architectures", "tokenizer", "template", "packing"),

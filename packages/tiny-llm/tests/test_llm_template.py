@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from datetime import datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tiny_llm import template_worker
 from tiny_llm.template import ChatTemplate, ChatTemplateError
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -184,3 +186,10 @@ def test_the_process_goes_with_the_template() -> None:
   process = template._process
   del template
   assert process.wait(30) != 0
+
+
+def test_limits_of_windows_have_the_size_that_its_header_gives_them() -> None:
+  """JOBOBJECT_EXTENDED_LIMIT_INFORMATION, of 64 bits."""
+  limits = template_worker.limits_of(512 << 20)
+  assert ctypes.sizeof(limits) == 144 and type(limits).ProcessMemoryLimit.offset == 112
+  assert limits.ProcessMemoryLimit == 512 << 20 and limits.ActiveProcessLimit == 1

@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from tiny_runtime.llvm import compile_object, host_processor
-from tiny_runtime_cpu.amx_permission import ask_for_tiles, permitted, without_tiles
 from tiny_runtime_cpu.compiler import CPUCompiler
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject
+from tiny_runtime_cpu.system.amx_permission import ask_for_tiles, permitted, without_tiles
 
 SETTING = "\\01" + "\\00" * 15 + "\\40\\00" * 8 + "\\00" * 16 + "\\10" * 8 + "\\00" * 8
 ZERO = f"""

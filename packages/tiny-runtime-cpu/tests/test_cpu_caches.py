@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tiny_runtime_cpu import CPUCompiler, caches, host_arch
-from tiny_runtime_cpu.caches import darwin_levels, host_caches, linux_levels, windows_levels
+from tiny_runtime_cpu import CPUCompiler, host_arch
 from tiny_runtime_cpu.compiler import renderer_for
 from tiny_runtime_cpu.host import Arch
+from tiny_runtime_cpu.system.caches import darwin_levels, host_caches, linux_levels, windows_levels
 
 K, M = 1 << 10, 1 << 20
 
@@ -75,7 +75,7 @@ def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: 
   for platform in ("linux", "plan9"):
     host_caches.cache_clear()
     monkeypatch.setattr(sys, "platform", platform)
-    monkeypatch.setattr(caches.linux_levels, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(linux_levels, "__defaults__", (tmp_path,))
     assert host_caches() == ""
   host_caches.cache_clear()
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tiny_runtime import system
 from tiny_runtime.llvm import LLVMError, Processor, compile_object
 from tiny_runtime_cpu import host_arch, linker
 from tiny_runtime_cpu.jit_linker import JitLinked
@@ -127,10 +128,10 @@ CODE = built(EVERYTHING) if links_here() else b""
 
 
 def test_a_system_that_forbids_it_is_told_by_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
-  def refuse(address: int, size: int) -> None:
+  def refuse(view: memoryview, nbytes: int) -> None:
     raise PermissionError(13, "mprotect: Permission denied")
 
   linker.check_execution()
-  monkeypatch.setattr(linker, "_protect", refuse)
+  monkeypatch.setattr(system, "make_executable", refuse)
   with pytest.raises(OSError, match="mprotect"):
     linker.check_execution()

@@ -15,10 +15,11 @@ import pytest
 from tiny_runtime.llvm import Level, LLVMError, compile_assembly, compile_object
 from tiny_runtime_cpu.compiler import renderer_for
 from tiny_runtime_cpu.device import CPUDevice
-from tiny_runtime_cpu.host import Arch, cpu_limit, group_limits, host_arch, many, memory_bytes
+from tiny_runtime_cpu.host import Arch, cpu_limit, host_arch, many, memory_bytes
 from tiny_runtime_cpu.jit_linker import JitLinked
 from tiny_runtime_cpu.linker import links_here
 from tiny_runtime_cpu.machine import PASSES, LoadedObject, has_symbols
+from tiny_runtime_cpu.system.control_groups import group_limits
 
 ANSWER = "define i64 @answer() {\n  ret i64 42\n}\n"
 SINE = (

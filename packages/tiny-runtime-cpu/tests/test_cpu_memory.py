@@ -107,7 +107,7 @@ def test_free_memory_makes_room_for_other_sizes_within_the_limit() -> None:
 
 def test_old_free_blocks_are_lent_to_the_system_and_still_reused(monkeypatch: pytest.MonkeyPatch) -> None:
   lent: list[int] = []
-  monkeypatch.setattr("tiny_runtime_cpu.memory._allow_to_take", lambda view: lent.append(len(view)))
+  monkeypatch.setattr("tiny_runtime.system.lend", lambda view: lent.append(len(view)))
   free = FreeBlocks(warm=3, most=100)
 
   def block(start: int, size: int) -> Block:

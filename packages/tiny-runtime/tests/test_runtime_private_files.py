@@ -18,6 +18,7 @@ from tiny_runtime.compile_cache import KernelSearch, compile_cached, entry_path
 from tiny_runtime.contract import Measure
 from tiny_runtime.private_files import folder_in_use, is_private, key_path, read_payload
 from tiny_runtime.ref import BACKEND
+from tiny_runtime.system import windows
 from tiny_uop import Context, KernelInfo, UOp, dtypes
 from tiny_uop.context import CACHELEVEL
 
@@ -287,7 +288,5 @@ def test_where_there_are_no_owners(own_cache: Path, monkeypatch: pytest.MonkeyPa
   """Windows: owners and modes mean nothing there, folders are as private as the one they are made in."""
   own_cache.mkdir()
   own_cache.chmod(0o777)
-  monkeypatch.delattr(os, "geteuid")
-  monkeypatch.delattr(os, "O_NOFOLLOW")
-  monkeypatch.delattr(os, "O_NONBLOCK")
+  monkeypatch.setattr(private_files, "system", windows)
   assert compiles(1.0) == 1 and compiles(1.0) == 0 and entry(own_cache)

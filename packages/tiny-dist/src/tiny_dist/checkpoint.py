@@ -20,6 +20,7 @@ from typing import Any
 from tiny_dist.mesh import Mesh
 from tiny_dist.pieces import own_piece, own_region
 from tiny_dist.ranks import world
+from tiny_dist.system import STOPS
 from tiny_tensor import Tensor
 from tiny_tensor.nn.state import safe_load, safe_save
 from tiny_uop import Sharding, UOp, even_bounds
@@ -174,7 +175,8 @@ class Stop:
 
   def __init__(self) -> None:
     self._asked = False
-    signal.signal(signal.SIGTERM, self._note)
+    for number in STOPS:
+      signal.signal(number, self._note)
 
   def _note(self, number: int, frame: FrameType | None) -> None:
     self._asked = True

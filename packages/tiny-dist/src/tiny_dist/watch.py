@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tiny_dist import system
 from tiny_uop.context import ContextVar
 
 DIST_SLOW = ContextVar("DIST_SLOW", 30, "seconds after which a rank that waits for others says which; 0: it never does")
@@ -65,14 +67,14 @@ class Watch:
     self._places: Sequence[tuple[str, int, int]] = ()
     self.note("at the start")
     self._pipe: int | None = None
-    if os.name == "posix":
+    if system.OUTLIVES:
       self._start_outliving()
     threading.Thread(target=self._look, name="tiny_dist watch", daemon=True).start()
 
   @property
   def place(self) -> tuple[str, int, int]:
     """Where the page of this rank is."""
-    return os.uname().nodename if os.name == "posix" else "", os.getpid(), self._file.fileno()
+    return socket.gethostname(), os.getpid(), self._file.fileno()
 
   def know(self, places: Sequence[tuple[str, int, int]]) -> None:
     """Where the pages of all ranks are."""
@@ -80,12 +82,12 @@ class Watch:
 
   def _start_outliving(self) -> None:
     read, write = os.pipe()
-    self._marker = Path(tempfile.gettempdir()) / f"tiny-dist-{os.getppid()}-{os.getuid()}"
-    who = f"rank {self.rank} of {self.size} (process {os.getpid()} on {os.uname().nodename})"
+    self._marker = Path(tempfile.gettempdir()) / f"tiny-dist-{os.getppid()}-{system.user()}"
+    who = f"rank {self.rank} of {self.size} (process {os.getpid()} on {self.place[0]})"
     page = self._file.fileno()
     subprocess.Popen(
       [sys.executable, "-I", "-S", "-c", _OUTLIVES, str(read), str(page), str(self._marker), who],
-      pass_fds=(read, page), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **system.outliving((read, page)),
     )  # fmt: skip
     os.close(read)
     os.set_inheritable(write, False)
@@ -134,11 +136,11 @@ class Watch:
     for rank, (machine, process, page) in enumerate(self._places):
       if rank == self.rank:
         continue
-      if machine != self.place[0]:
+      if machine != self.place[0] or not system.SHOWS_FILES:
         unknown.append(rank)
         continue
       try:
-        head = Path(f"/proc/{process}/fd/{page}").read_bytes()
+        head = system.file_of(process, page)
       except OSError:
         found.append(f"rank {rank} (process {process}), which is gone")
         continue
@@ -147,7 +149,7 @@ class Watch:
       if steps < self._steps:
         found.append(f"rank {rank} (process {process}), which is {doing}")
     if not found and unknown:
-      found.append(f"one of the ranks {', '.join(map(str, unknown))} on other machines")
+      found.append(f"one of the ranks {', '.join(map(str, unknown))}, whose steps cannot be seen from here")
     return "; ".join(found) or "the transfer itself: all ranks take part in it"
 
   def _look(self) -> None:

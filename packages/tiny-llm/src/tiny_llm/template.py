@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tiny_llm.system import APART
 from tiny_uop.locks import shared_lock
 
 MEGABYTES = 512  # of address space for a template
@@ -89,7 +90,7 @@ class ChatTemplate:
     command = [sys.executable, "-P", str(Path(__file__).with_name("template_worker.py")), str(MEGABYTES), str(LONGEST)]
     self._process = subprocess.Popen(
       command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8",
-      start_new_session=True,  # Ctrl-C in the terminal stops an answer, not this
+      **APART,  # Ctrl-C in the terminal stops an answer, not this
     )  # fmt: skip
     self._end = weakref.finalize(self, _ended, self._process)
 

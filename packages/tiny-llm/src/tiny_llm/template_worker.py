@@ -7,8 +7,10 @@ it when it takes too long. This file runs as a program and imports nothing of th
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
+from ctypes import c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -57,17 +59,53 @@ def environment() -> Environment:
   return made
 
 
-def bound(megabytes: int) -> None:
-  try:
+if sys.platform == "win32":
+
+  def bound(megabytes: int) -> None:
+    limit_job(megabytes << 20)
+
+else:
+
+  def bound(megabytes: int) -> None:
     import resource
-  except ImportError:  # Windows: the limit on time is left
-    return
-  try:
-    resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # it writes no files
-  except (ValueError, OSError):  # macOS refuses to bound address spaces
-    pass
+
+    try:
+      resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+      resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+      resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # it writes no files
+    except (ValueError, OSError):  # macOS refuses to bound address spaces
+      pass
+
+
+ACTIVE_PROCESSES, PROCESS_MEMORY, DIE_ON_EXCEPTION = 0x8, 0x100, 0x400
+EXTENDED_LIMITS = 9
+
+
+class JobLimits(ctypes.Structure):
+  """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of Windows."""
+
+  _fields_ = (
+    ("PerProcessUserTimeLimit", c_int64), ("PerJobUserTimeLimit", c_int64), ("LimitFlags", c_uint32),
+    ("MinimumWorkingSetSize", c_size_t), ("MaximumWorkingSetSize", c_size_t), ("ActiveProcessLimit", c_uint32),
+    ("Affinity", c_size_t), ("PriorityClass", c_uint32), ("SchedulingClass", c_uint32),
+    ("IoInfo", c_uint64 * 6), ("ProcessMemoryLimit", c_size_t), ("JobMemoryLimit", c_size_t),
+    ("PeakProcessMemoryUsed", c_size_t), ("PeakJobMemoryUsed", c_size_t),
+  )  # fmt: skip
+
+
+def limits_of(nbytes: int) -> JobLimits:
+  """So much memory, no other process, and no window that reports an error."""
+  flags = PROCESS_MEMORY | ACTIVE_PROCESSES | DIE_ON_EXCEPTION
+  return JobLimits(LimitFlags=flags, ProcessMemoryLimit=nbytes, ActiveProcessLimit=1)
+
+
+def limit_job(nbytes: int) -> None:
+  """Windows: put this process into a job with limits. Where the system refuses, the limit on time is left."""
+  kernel32 = ctypes.CDLL("kernel32")
+  kernel32.CreateJobObjectW.restype = kernel32.GetCurrentProcess.restype = c_void_p
+  job, limits = c_void_p(kernel32.CreateJobObjectW(None, None)), limits_of(nbytes)
+  if kernel32.SetInformationJobObject(job, EXTENDED_LIMITS, ctypes.byref(limits), c_uint32(ctypes.sizeof(limits))):
+    kernel32.AssignProcessToJobObject(job, c_void_p(kernel32.GetCurrentProcess()))
 
 
 def rendered(made: Environment, source: str, variables: dict[str, Any], longest: int) -> dict[str, str]:

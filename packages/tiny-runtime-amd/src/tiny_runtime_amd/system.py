@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from functools import cache
 from typing import Any, Protocol
 
@@ -41,7 +42,7 @@ class Linux:
 
   def open(self, path: str) -> int:
     """See System."""
-    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    return os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
 
   def close(self, descriptor: int) -> None:
     """See System."""
@@ -49,7 +50,9 @@ class Linux:
 
   def ioctl(self, descriptor: int, request: int, argument: ctypes.Structure) -> None:
     """See System."""
-    import fcntl  # which only Unix has
+    if sys.platform == "win32":
+      raise NotImplementedError("KFD is a part of Linux")
+    import fcntl
 
     while True:
       try:

@@ -9,22 +9,9 @@ caller moves, the worker that had its new processor gets the old one.
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections.abc import Sequence
-from functools import cache
 
-_MOST = 1024  # processors in a cpu_set_t
-_NEEDED = ("sched_getcpu", "pthread_setaffinity_np")
-
-
-@cache
-def _system() -> ctypes.PyDLL | None:
-  """The C library, called without letting go of the GIL; None where threads cannot be placed: that is Linux only."""
-  if not hasattr(os, "sched_getaffinity"):
-    return None
-  process = ctypes.PyDLL(None)
-  return process if all(hasattr(process, name) for name in _NEEDED) else None
+from tiny_runtime_cpu.system import threads
 
 
 class Affinity:
@@ -43,7 +30,7 @@ class Affinity:
 
     They are not divided among more workers than there are processors; all may then run everywhere.
     """
-    if _system() is None:
+    if not threads.places_threads():
       return
     self._handles = handles
     if not self._divide() and self._owners:
@@ -53,9 +40,9 @@ class Affinity:
 
   def settle(self) -> None:
     """See to it that no worker has the processor of this thread, which is about to call them."""
-    if self.home < 0 or (here := _here()) == self.home:
+    if self.home < 0 or (here := threads.processor_here()) == self.home:
       return
-    if os.sched_getaffinity(0) != self._allowed and self._divide():  # somebody has changed what may be used
+    if threads.allowed_processors() != self._allowed and self._divide():  # somebody has changed what may be used
       return
     if here in self._owners:
       worker = self._owners.pop(here)
@@ -65,9 +52,9 @@ class Affinity:
 
   def _divide(self) -> bool:
     """Give every worker its processors, if there are enough for all."""
-    allowed, here = os.sched_getaffinity(0), _here()
+    allowed, here = threads.allowed_processors(), threads.processor_here()
     others = sorted(allowed - {here})
-    if here not in allowed or len(others) < len(self._handles) or others[-1] >= _MOST:
+    if here not in allowed or len(others) < len(self._handles) or others[-1] >= threads.MOST_PROCESSORS:
       return False
     self._allowed, self.home = allowed, here
     self._owners = {processor: n % len(self._handles) for n, processor in enumerate(others)}
@@ -80,14 +67,4 @@ class Affinity:
 
   def _confine(self, worker: int, processors: set[int]) -> None:
     """Let a worker run on these processors only. Where the system refuses, it runs where it did."""
-    system = _system()
-    assert system is not None
-    bits = sum(1 << processor for processor in processors).to_bytes(_MOST // 8, "little")
-    system.pthread_setaffinity_np(ctypes.c_void_p(self._handles[worker]), ctypes.c_size_t(len(bits)), bits)
-
-
-def _here() -> int:
-  """The processor that this thread runs on."""
-  system = _system()
-  assert system is not None
-  return int(system.sched_getcpu())
+    threads.confine(self._handles[worker], processors)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 import sys
 import time
@@ -21,6 +20,7 @@ from tiny_runtime_cpu.program import BYTES_PER_NS, Program, divide, threads_for
 from tiny_runtime_cpu.settings import thread_count
 from tiny_uop import dtypes
 from tiny_uop.context import debugs
+from tiny_uop.locks import in_child
 from tiny_uop.updates import HOST_UPDATES
 
 SHARED_COPY = 1 << 20
@@ -198,13 +198,10 @@ class CPUDevice:
     self.allocator.trim()
 
 
+@in_child
 def _after_fork() -> None:
   for device in _open:
     device.allocator.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-  os.register_at_fork(after_in_child=_after_fork)
 
 
 def _window(block: Block, offset: int, nbytes: int) -> memoryview:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -14,6 +13,7 @@ from tiny_runtime_cpu.memory import Block
 from tiny_runtime_cpu.pool import Functions, Pool
 from tiny_runtime_cpu.program import BYTES_PER_NS, Program, divide, threads_for
 from tiny_runtime_cpu.settings import thread_count
+from tiny_runtime_cpu.system.threads import MONOTONIC_CLOCK
 
 HOT = 8
 """How many times longer than usual a worker waits for work while a graph runs: some 100 microseconds, longer than most
@@ -166,7 +166,7 @@ class Graph:
     """Run all calls, and note when."""
     if self._times is None:
       self._times = (ctypes.c_int64 * (2 * len(self._calls) + 2))()
-      self._header[8] = time.CLOCK_MONOTONIC
+      self._header[8] = MONOTONIC_CLOCK
     self._header[7] = ctypes.addressof(self._times)
     try:
       self.run(pool)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePosixPath
 
+from tiny_runtime import system
 from tiny_runtime.llvm import Processor, host_processor
-from tiny_runtime_cpu.amx_permission import permitted
-from tiny_runtime_cpu.caches import host_caches
 from tiny_runtime_cpu.machine import check_execution
+from tiny_runtime_cpu.system.amx_permission import permitted
+from tiny_runtime_cpu.system.caches import host_caches
+from tiny_runtime_cpu.system.control_groups import group_limits
 
 
 @dataclass(frozen=True)
@@ -78,47 +77,15 @@ def many(threads: int) -> int:
 
 def cpu_limit() -> int:
   """Processors this process may keep busy: its affinity mask, or less if its control groups have a quota."""
-  count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
   quotas = [*group_limits("cpu.max"), *group_limits("cpu.cfs_quota_us", "cpu.cfs_period_us")]
-  return max(1, min([count, *[quota // period for quota, period in quotas]]))
+  return max(1, min([system.processors(), *[quota // period for quota, period in quotas]]))
 
 
 def memory_bytes() -> int:
   """Bytes of memory that this process may have: the machine's, or its control groups' limit; 0 if nobody says."""
-  try:
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-  except (AttributeError, OSError, ValueError):
-    return 0
   limits = [*group_limits("memory.max"), *group_limits("memory.limit_in_bytes")]
-  return min([physical, *[limit for (limit,) in limits]])
-
-
-def group_limits(*files: str, root: Path = Path("/")) -> Iterator[tuple[int, ...]]:
-  """The positive numbers in a controller's files, of this process's control group and of all around it, where the
-  system is mounted: version 2 in one tree, version 1 in a tree for each controller.
-
-  In a container, the path of the group may be the one that its host sees; the mounted tree begins at the group then.
-  """
-  mounted, controller = root / "sys/fs/cgroup", files[0].split(".")[0]
-  try:
-    own = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
-  except OSError:
-    return
-  for number, controllers, path in own:
-    if number == "0":
-      trees = [mounted, mounted / "unified"]
-    elif controller in controllers.split(","):
-      trees = [mounted / controllers, mounted / controller]
-    else:
-      continue
-    group = PurePosixPath(path.strip("/"))
-    for folder in dict.fromkeys(tree / place for tree in trees for place in (group, *group.parents)):
-      try:
-        numbers = [int(n) for file in files for n in (folder / file).read_text().split()]
-      except (OSError, ValueError):  # no such file, or no limit: "max"
-        continue
-      if all(n > 0 for n in numbers):  # -1: no limit
-        yield tuple(numbers)
+  physical = system.memory_bytes()
+  return min([physical, *[limit for (limit,) in limits]]) if physical else 0
 
 
 def unsupported_reason() -> str | None:

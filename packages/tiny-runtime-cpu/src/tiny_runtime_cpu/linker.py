@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import struct
 import sys
-from functools import cache
 from typing import NamedTuple
 
+from tiny_runtime import system
 from tiny_runtime.llvm import LLVMError
+from tiny_runtime_cpu.system import OBJECTS_ARE_ELF
 
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -61,7 +61,7 @@ class Section(NamedTuple):
 
 def links_here() -> bool:
   """Whether this is a system of the kind that `Linked` is for."""
-  return sys.platform == "linux" and os.uname().machine == "x86_64" and sys.maxsize > 1 << 32
+  return OBJECTS_ARE_ELF and system.machine() == "x86_64" and sys.maxsize > 1 << 32
 
 
 class Linked:
@@ -121,8 +121,8 @@ class Linked:
       if not writable:
         first_slot = end = -(-end // 16) * 16
         end += len(outside) * SLOT.size
-    self._memory = mmap.mmap(-1, max(end, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+    self._memory = system.new_pages(end)
+    base = system.address_of(self._memory)
     self._places = {n: base + offset for n, offset in offsets.items()}
     for n, s in kept.items():
       if s.type == PROGBITS:
@@ -133,7 +133,7 @@ class Linked:
     for section, offset, info, addend in relocations:
       self._relocate(offsets[section] + offset, base, info, addend, slots)
     if start:
-      _protect(base, start)
+      system.make_executable(self._memory, start)
 
   def _relocate(self, at: int, base: int, info: int, addend: int, slots: dict[int, int]) -> None:
     """Write what depends on where a symbol is."""
@@ -163,10 +163,9 @@ class Linked:
     text = self._names[name : self._names.index(b"\0", name)].decode()
     if not text or info >> 4 == WEAK:
       raise NotForUs(f"a weak symbol {text!r}")
-    try:
-      return ctypes.cast(_process()[text], ctypes.c_void_p).value or 0
-    except AttributeError:
-      raise LLVMError(f"this process has no function {text!r}, which the object calls") from None
+    if address := system.symbol(text):
+      return address
+    raise LLVMError(f"this process has no function {text!r}, which the object calls")
 
 
 def _parse(code: bytes) -> tuple[list[Section], int, bytes]:
@@ -186,21 +185,6 @@ def _parse(code: bytes) -> tuple[list[Section], int, bytes]:
   return sections, tables[0], code[strings.offset : strings.offset + strings.size]
 
 
-@cache
-def _process() -> ctypes.CDLL:
-  """This process with its libraries."""
-  return ctypes.CDLL(None, use_errno=True)
-
-
-def _protect(address: int, size: int) -> None:
-  """Make pages executable, and no longer writable. Raises OSError where the system forbids it."""
-  mprotect = _process().mprotect
-  if mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_EXEC):
-    number = ctypes.get_errno()
-    raise OSError(number, f"mprotect: {os.strerror(number)}")
-
-
 def check_execution() -> None:
   """Raises OSError if this system does not let the process make code and run it."""
-  page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-  _protect(ctypes.addressof(ctypes.c_char.from_buffer(page)), mmap.PAGESIZE)
+  system.make_executable(system.new_pages(mmap.PAGESIZE), mmap.PAGESIZE)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING
 
+from tiny_runtime import system
 from tiny_runtime_cpu import linker
 
 if TYPE_CHECKING:
@@ -55,8 +55,4 @@ def check_execution() -> None:
 
 def has_symbols(*names: str) -> bool:
   """Whether this process has all of these C functions."""
-  try:
-    process = ctypes.CDLL(None)
-  except (OSError, TypeError):  # Windows has no such handle
-    return False
-  return all(hasattr(process, name) for name in names)
+  return all(system.symbol(name) for name in names)

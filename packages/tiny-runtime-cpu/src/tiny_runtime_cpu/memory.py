@@ -5,10 +5,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections import OrderedDict, deque
-from contextlib import suppress
 from itertools import islice
 
-from tiny_runtime import OutOfMemory
+from tiny_runtime import OutOfMemory, system
 from tiny_runtime_cpu.host import memory_bytes
 from tiny_uop.locks import shared_lock
 
@@ -50,14 +49,8 @@ def size_class(nbytes: int) -> int:
 
 def _map(size: int) -> tuple[int, memoryview]:
   """New zeroed pages; they are given back when the memoryview goes."""
-  if hasattr(mmap, "MAP_PRIVATE"):
-    area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-  else:
-    area = mmap.mmap(-1, size)
-  if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-    with suppress(OSError):  # a kernel without huge pages
-      area.madvise(mmap.MADV_HUGEPAGE)
-  return ctypes.addressof(ctypes.c_char.from_buffer(area)), memoryview(area)
+  view = system.new_pages(size, huge=size >= _HUGE)
+  return system.address_of(view), view
 
 
 class FreeBlocks:
@@ -115,17 +108,9 @@ class FreeBlocks:
     for block in islice(self._order.values(), len(self._lent), None):
       if self._warm_nbytes <= self.warm:
         return
-      _allow_to_take(block.view)
+      system.lend(block.view)
       self._lent.add(block.start)
       self._warm_nbytes -= block.size
-
-
-def _allow_to_take(view: memoryview) -> None:
-  """Let the system take these pages when it needs them, and then give zeroed ones at the next access."""
-  area = view.obj
-  if isinstance(area, mmap.mmap) and hasattr(mmap, "MADV_FREE"):
-    with suppress(OSError):  # a kernel without it
-      area.madvise(mmap.MADV_FREE)
 
 
 class Allocator:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import weakref
 from functools import cache
 
@@ -13,7 +12,8 @@ from tiny_runtime.llvm import compile_object, llvm_version
 from tiny_runtime_cpu.affinity import Affinity
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject, has_symbols
-from tiny_uop.locks import shared_lock
+from tiny_runtime_cpu.system.threads import SET_MASK
+from tiny_uop.locks import in_child, shared_lock
 
 MAX_WORKERS = 1024
 STACK_BYTES = 8 << 20  # kernels keep packed buffers on the stack; macOS gives other threads 512 KiB by default
@@ -145,8 +145,7 @@ class Pool:
     if self._native is None:
       self._open()
     if self._native is not None:
-      set_mask = 3 if sys.platform == "darwin" else 2  # SIG_SETMASK
-      workers = self._native.start(self._state, wanted, set_mask, STACK_BYTES)
+      workers = self._native.start(self._state, wanted, SET_MASK, STACK_BYTES)
       handles = (ctypes.c_uint64 * workers).from_address(self._native.handles(self._state))
       self.affinity.deal(list(handles))
       self.workers = workers
@@ -186,10 +185,7 @@ class Pool:
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
+@in_child
 def _after_fork() -> None:
   for pool in _pools:
     pool._reset()
-
-
-if hasattr(os, "register_at_fork"):
-  os.register_at_fork(after_in_child=_after_fork)

@@ -17,6 +17,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
+from tiny_runtime import system
 from tiny_runtime.settings import TINY_CACHE
 from tiny_uop.context import DEBUG, EnvironmentVariable
 
@@ -73,27 +74,18 @@ def not_private(path: Path) -> str:
   It is of this user or of root, and writable for nobody else; the same goes for a link to it. Where a system has no
   owners (Windows) nothing can be told: folders are as private there as the one that they are made in.
   """
-  if not hasattr(os, "geteuid"):
-    return ""
   try:
     about = path.lstat()
     if stat.S_ISLNK(about.st_mode):
-      if about.st_uid not in _trusted():
-        return f"it is a link of the user {about.st_uid}"
+      if (owner := system.stranger(about)) is not None:
+        return f"it is a link of the user {owner}"
       about = path.stat()
   except OSError:  # whoever reads or writes there hears of it
     return ""
-  if about.st_uid not in _trusted():
-    return f"it belongs to the user {about.st_uid}"
-  if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-    return f"others may write to it (mode {stat.S_IMODE(about.st_mode):04o})"
-  _looked_at.add(path)
-  return ""
-
-
-def _trusted() -> tuple[int, int]:
-  """Users whose files are used: this one, and root, who could change this process as well."""
-  return os.geteuid(), 0
+  reason = system.others_may_write(about)
+  if not reason:
+    _looked_at.add(path)
+  return reason
 
 
 def temporary_root() -> Path:
@@ -137,19 +129,14 @@ def is_private(path: Path) -> bool:
 
 def _only_ours(about: os.stat_result) -> bool:
   """The same, of an open file."""
-  if not stat.S_ISREG(about.st_mode):
-    return False
-  if not hasattr(os, "geteuid"):
-    return True
-  return about.st_uid in _trusted() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+  return stat.S_ISREG(about.st_mode) and not system.others_may_write(about)
 
 
 def read_payload(path: Path) -> bytes | None:
   """What a file of `key_path` holds. None if there is none, or it does not fit: then it is removed."""
-  # by the descriptor, since a name may lead elsewhere a moment later; without waiting for who writes to a pipe
-  flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+  # by the descriptor, since a name may lead elsewhere a moment later
   try:
-    descriptor = os.open(path, flags)
+    descriptor = os.open(path, system.READ_FLAGS)
   except FileNotFoundError:
     return None
   except OSError:
@@ -197,7 +184,7 @@ def write_payload(path: Path, payload: bytes) -> None:
     try:
       with os.fdopen(descriptor, "wb") as file:
         file.write(_head(path, payload) + payload)
-      os.replace(temporary, path)
+      system.replace(temporary, path)
     except BaseException:
       with suppress(OSError):
         os.unlink(temporary)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, NoReturn
 
+from tiny_runtime import system
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Capabilities, DeviceInfo, Memory, Program
 from tiny_runtime.errors import OutOfMemory, Unavailable
@@ -102,7 +103,7 @@ class DiskDevice(Storage):
   """One file. Reading maps it; the first write to a buffer creates the file or changes its size to that of the
   buffer."""
 
-  capabilities = replace(STORAGE, persistent=True, trims=hasattr(mmap, "MADV_DONTNEED"))
+  capabilities = replace(STORAGE, persistent=True, trims=system.DROPS_PAGES)
   by_path = True
 
   def __init__(self, name: str) -> None:
@@ -139,7 +140,7 @@ class DiskDevice(Storage):
     with self._lock:
       for memory in list(self._mapped.values()):
         if memory.map is not None and not memory.writable:
-          memory.map.madvise(mmap.MADV_DONTNEED)
+          system.drop_pages(memory.map)
 
   def sync(self) -> None:
     """Push written pages to the file system."""

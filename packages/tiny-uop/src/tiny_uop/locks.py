@@ -16,10 +16,11 @@ its other threads are anywhere: the child has none of them, and never sees the r
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from weakref import WeakSet
+
+from tiny_uop.system import around_each_fork
 
 PATIENCE = 60.0
 """Seconds for which a fork waits for other threads, at most."""
@@ -117,5 +118,4 @@ def _after_in_child() -> None:
   undivided.after_fork(in_child=True)
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-  os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+around_each_fork(_before, _after_in_parent, _after_in_child)

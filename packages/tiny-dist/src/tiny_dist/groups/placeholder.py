@@ -15,6 +15,8 @@ import sys
 import time
 from contextlib import suppress
 
+assert sys.platform != "win32", "started by `tiny_dist.groups.torchrun` only"
+
 
 def _connected(address: str, starter: int, slow: float, limit: float) -> socket.socket:
   """The connection to the process. Raises TimeoutError, and ProcessLookupError if `starter` is gone. That is 0 on other
@@ -28,7 +30,7 @@ def _connected(address: str, starter: int, slow: float, limit: float) -> socket.
     except OSError:
       found.close()
     waited = time.monotonic() - began
-    late = f"tiny_dist: process {os.path.basename(address)} of {os.uname().nodename} has not called init"
+    late = f"tiny_dist: process {os.path.basename(address)} of {socket.gethostname()} has not called init"
     if slow and waited > slow and not said:
       said = True
       print(f"{late} yet: all others wait for it", file=sys.stderr, flush=True)
@@ -44,7 +46,7 @@ def main() -> None:
   folder, machine, starter, slow, limit = sys.argv[1:]
   given = dict(os.environ)
   number = given.get("MPI_LOCALRANKID") or given["OMPI_COMM_WORLD_LOCAL_RANK"]
-  here = machine == os.uname().nodename
+  here = machine == socket.gethostname()
   files = [int(given["PMI_FD"])] if "PMI_FD" in given else []
   reason, ended_well = "", b""
   try:

@@ -7,6 +7,7 @@ is that rank of MPI: the script runs once, in the processes of torchrun, and the
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -23,8 +24,7 @@ from tiny_dist.start import Start
 from tiny_dist.watch import DIST_SLOW, DIST_TIMEOUT
 from tiny_uop.context import ContextVar, EnvironmentVariable
 
-if sys.platform != "win32":
-  import fcntl
+assert sys.platform != "win32", "`tiny_dist.groups.mpi` says so"
 
 DIST_MPI = ContextVar(
   "DIST_MPI", "",
@@ -41,8 +41,6 @@ class Place:
   """The place of this process. It is kept until `leave`."""
 
   def __init__(self, start: Start) -> None:
-    if sys.platform == "win32":
-      raise Unusable("places for processes of torchrun are handed over by Unix sockets. Start with mpiexec")
     if start.local_size != start.size and not DIST_MPI:
       reason = f"torchrun has started {start.local_size} of {start.size} processes here"
       raise Unusable(f"{reason}: DIST_MPI='-hosts node1,node2 -ppn {start.local_size}' says where mpiexec finds all")
@@ -96,7 +94,7 @@ def _accepted(listening: socket.socket, mpiexec: int) -> socket.socket:
 
 def _start(count: int, folder: Path) -> int:
   """Starts the placeholders, which end with this process. Gives the process of mpiexec."""
-  told = [os.uname().nodename, str(os.getpid()), str(DIST_SLOW.value), str(DIST_TIMEOUT.value)]
+  told = [socket.gethostname(), str(os.getpid()), str(DIST_SLOW.value), str(DIST_TIMEOUT.value)]
   program = ["-I", "-S", str(placeholder.__file__), str(folder), *told]
   found = command(count, program, shlex.split(DIST_MPI.value))
   sys.stderr.flush()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import os
-import sys
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tiny_runtime import system
 from tiny_runtime.conformance.failure import Misbehaved, demand, demand_raises, demand_seconds
 from tiny_runtime.conformance.kernels import Loaded, elementwise
 from tiny_runtime.conformance.target import Target
@@ -95,7 +92,8 @@ class Footprint:
 
   def __init__(self) -> None:
     gc.collect()
-    self.counts = dict(zip(A_LOT, (_resident(), _allocated(), _descriptors(), _threads())))
+    ask = (system.resident_bytes, system.allocated_bytes, system.open_files, system.thread_count)
+    self.counts = {what: each() for what, each in zip(A_LOT, ask)}
 
   def more_than(self, before: Footprint, most: dict[str, int]) -> dict[str, int]:
     """What there is more of than `most` since then."""
@@ -105,54 +103,6 @@ class Footprint:
       if now is not None and then is not None and now - then > most[what]:
         found[what] = now - then
     return found
-
-
-def _resident() -> int | None:
-  """Bytes of memory that this process has, or the most it had."""
-  for line in _lines("/proc/self/smaps_rollup"):
-    if line.startswith("Rss:"):
-      return 1024 * int(line.split()[1])
-  for line in _lines("/proc/self/statm"):
-    return int(line.split()[1]) * os.sysconf("SC_PAGE_SIZE")
-  try:
-    import resource
-  except ImportError:
-    return None
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-class _Mallinfo(ctypes.Structure):
-  _fields_ = tuple(
-    (name, ctypes.c_size_t)
-    for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
-  )
-
-
-def _allocated() -> int | None:
-  """Bytes that `malloc` gave out and nobody gave back: glibc 2.33 tells."""
-  try:
-    ask = ctypes.CDLL(None).mallinfo2
-  except (OSError, AttributeError, TypeError):  # TypeError: Windows has no library of the process
-    return None
-  ask.restype = _Mallinfo
-  found = ask()
-  return int(found.uordblks + found.hblkhd)
-
-
-def _lines(path: str) -> list[str]:
-  try:
-    return Path(path).read_text().splitlines()
-  except OSError:
-    return []
-
-
-def _descriptors() -> int | None:
-  folder = next((folder for folder in ("/proc/self/fd", "/dev/fd") if os.path.isdir(folder)), None)
-  return len(os.listdir(folder)) if folder is not None else None
-
-
-def _threads() -> int | None:
-  return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
 
 
 def demand_nothing_left(

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tiny_runtime import system
 from tiny_runtime.buffer import buffer_of
 from tiny_runtime.compile_cache import cache_folder, entry_key, entry_path
 from tiny_runtime.contract import Compiler
@@ -46,7 +47,7 @@ def helped(calls: Sequence[UOp]) -> Iterator[None]:
     tasks = missing(calls)
   except Exception:  # whatever is wrong with a call, a device or a compiler: the block meets it too, and says more
     tasks = []
-  wanted = COMPILE_PROCESSES.value or min(processors(), MOST)
+  wanted = COMPILE_PROCESSES.value or min(system.processors(), MOST)
   count = min(wanted, len(tasks) // EACH) - 1
   # the first helper begins with the last kernel, the others before it, each with a part that is its own at first
   order = tasks[::-1]
@@ -82,11 +83,6 @@ def missing(calls: Sequence[UOp]) -> list[Task]:
 def is_python() -> bool:
   """Whether the interpreter can be started again: in a program that has Python within, `sys.executable` may be that."""
   return os.path.basename(sys.executable or "").lower().startswith(("python", "pypy"))
-
-
-def processors() -> int:
-  """Those that this process may use."""
-  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start(tasks: Sequence[Task]) -> subprocess.Popen[bytes]:

@@ -8,18 +8,17 @@ all that they depend on. Where that cannot be told, LLVM is asked.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from tiny_runtime import system
 from tiny_runtime.compile_cache import cached_bytes
 from tiny_runtime.llvm.identity import identity
 from tiny_runtime.llvm.names import name_by_features
 from tiny_runtime.llvm.processor import Processor
 
-CPUINFO = Path("/proc/cpuinfo")
 NAMING = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "CPU implementer",
           "CPU architecture", "CPU variant", "CPU part")  # fmt: skip
 """The lines of Linux's list of processors from which a processor's name and features follow."""
@@ -60,18 +59,11 @@ def library() -> str:
   return "\n".join(f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states)
 
 
-def processors(listed: Path = CPUINFO) -> str:
-  """What Linux knows of the first processors; empty where it does not tell."""
-  if not sys.platform.startswith("linux"):
-    return ""
-  try:
-    with listed.open() as file:
-      lines = file.read(1 << 14).splitlines()[:-1]  # the last one may be cut
-  except OSError:
-    return ""
+def processors(listed: str | None = None) -> str:
+  """What the system lists of the first processors; empty where it lists none."""
+  lines = (system.processor_list() if listed is None else listed).split("\n")[:-1]  # the last one may be cut
   told = sorted({line for line in lines if line.partition("\t")[0].partition(":")[0].strip() in NAMING})
-  system = os.uname()
-  return "\n".join((system.machine, system.release, *told)) if told else ""
+  return "\n".join((system.machine(), system.release(), *told)) if told else ""
 
 
 def _ask_version() -> str:

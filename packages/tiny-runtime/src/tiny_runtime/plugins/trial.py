@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tiny_runtime import system
 from tiny_runtime.plugins.discovery import plugins
 from tiny_runtime.plugins.installed import normal
 from tiny_runtime.plugins.plugin import Plugin, State
@@ -41,7 +41,10 @@ class Trial:
     self.output = folder / f"{plugin.name}.txt"
     with self.output.open("wb") as output:
       to = output.fileno()
-      self.process = Forked(self, to) if fork else start("one", plugin.name, str(self.answer), output=to)
+      self.process = (
+        system.forked(lambda: answer_here(plugin, self.answer), to) if fork
+        else start("one", plugin.name, str(self.answer), output=to)
+      )  # fmt: skip
 
   def finish(self, seconds: float) -> bool:
     """Wait up to `seconds` and record in the plugin what came of it. Whether the process did not end by itself, or in
@@ -50,20 +53,16 @@ class Trial:
     report = f"Report it to the authors of {plugin.package}"
     code = wait(self.process, seconds)
     if code is None:
-      if sys.platform == "win32":
-        self.process.kill()
-      else:
-        with suppress(ProcessLookupError):
-          os.killpg(self.process.pid, signal.SIGKILL)
+      system.end_with_children(self.process)
       wait(self.process, None)
       plugin.broken("its probe did not finish in time and was ended", f"{report}, or uninstall it")
       return True
     try:
       answer = json.loads(self.answer.read_text())
-      if code < 0:
+      if system.how_ended(code):
         raise ValueError("it was ended after it had answered")
     except (OSError, ValueError):
-      how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended the process with status {code}"
+      how = f"was ended by {by}" if (by := system.how_ended(code)) else f"ended the process with status {code}"
       plugin.broken(f"its probe {how}", f"{report}, with the output below")
       plugin.add_traceback(self.output.read_text(errors="replace"))
       return True
@@ -72,34 +71,7 @@ class Trial:
     return False
 
 
-class Forked:
-  """A copy of this process that tries a plugin, with what `subprocess.Popen` has that a Trial needs: no other process
-  begins in a millisecond. Only for a process that has loaded no plugin and has no other threads."""
-
-  def __init__(self, trial: Trial, output: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    self.pid = os.fork()
-    if self.pid:
-      return
-    status = 1
-    try:
-      os.setsid()
-      nothing = os.open(os.devnull, os.O_RDONLY)
-      for descriptor, place in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(descriptor, place)
-      answer_here(trial.plugin, trial.answer)
-      status = 0
-    finally:
-      os._exit(status)
-
-  def poll(self) -> int | None:
-    """The exit status, or minus the signal; None while it runs."""
-    pid, status = os.waitpid(self.pid, os.WNOHANG)
-    return os.waitstatus_to_exitcode(status) if pid else None
-
-
-def wait(process: Popen[bytes] | Forked, seconds: float | None) -> int | None:
+def wait(process: Popen[bytes] | system.Forked, seconds: float | None) -> int | None:
   """The exit status of a process that ends within so many seconds (None: at any time), minus the signal if that ended
   it; else None."""
   deadline = None if seconds is None else time.monotonic() + seconds
@@ -126,17 +98,16 @@ def write_json(path: Path, content: object) -> None:
   """Write a file that is there as a whole or not at all."""
   partial = path.with_suffix(".partial")
   partial.write_text(json.dumps(content))
-  os.replace(partial, path)
+  system.replace(partial, path)
 
 
 def try_all(found: Sequence[Plugin], timeout: float) -> list[Plugin]:
   """Try every plugin that metadata alone has not ruled out, all at the same time, and record what came of it. Gives
   those that crashed or hung. For a process that does nothing else."""
-  fork = sys.platform == "linux"  # elsewhere system libraries may refuse to work in a copy of a process
   import tempfile  # late: most processes try nothing
 
   with tempfile.TemporaryDirectory(prefix="tiny-probe-") as folder:
-    trials = [Trial(plugin, Path(folder), fork) for plugin in found if plugin.state is State.FOUND]
+    trials = [Trial(plugin, Path(folder), system.FORKS) for plugin in found if plugin.state is State.FOUND]
     deadline = time.monotonic() + timeout
     return [trial.plugin for trial in trials if trial.finish(deadline - time.monotonic())]
 
@@ -190,9 +161,7 @@ def start(function: str, *arguments: str, output: int | None = None) -> Popen[by
   environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
   to = subprocess.DEVNULL if output is None else output
   # a session of its own, so that whatever the plugin starts can be ended with it
-  return subprocess.Popen(
-    command, stdin=subprocess.DEVNULL, stdout=to, stderr=to, start_new_session=True, env=environment
-  )
+  return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=to, stderr=to, env=environment, **system.APART)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 trace file".
 
 The browser is tiny-viz's, a process of its own. A program that runs shows what there is so far when it gets the signal
-SIGUSR1.
+SIGUSR1 (on Windows: Ctrl-Break).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tiny_uop.context import VIZ, VIZ_FILE, VIZ_LIMIT
 from tiny_uop.locks import in_child, shared_lock
 from tiny_uop.observe.observer import Observer, Rewrite, Span
 from tiny_uop.observe.stats import MatchStats
+from tiny_uop.system import signal_to_show
 from tiny_uop.text.print import IR_VERSION, print_literal
 
 if TYPE_CHECKING:
@@ -406,12 +407,13 @@ def _serve(path: Path) -> subprocess.Popen[bytes] | None:
 
 def _listen() -> None:
   """Show what there is so far when the signal comes, where nobody else waits for it."""
-  if not hasattr(signal, "SIGUSR1") or threading.current_thread() is not threading.main_thread():
+  if threading.current_thread() is not threading.main_thread():
     return
-  if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+  number, how = signal_to_show()
+  if signal.getsignal(number) is signal.SIG_DFL:
     # on a thread of its own: the signal may have come while this one writes
-    signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=_show_so_far, daemon=True).start())
-    print(f"trace    kill -USR1 {os.getpid()} shows what there is so far", file=sys.stderr)
+    signal.signal(number, lambda *_: threading.Thread(target=_show_so_far, daemon=True).start())
+    print(f"trace    {how} shows what there is so far", file=sys.stderr)
 
 
 def _show_so_far() -> None:
