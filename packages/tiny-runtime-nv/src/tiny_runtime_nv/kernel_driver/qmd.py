@@ -1,0 +1,45 @@
+"""Queue meta data: the structure in memory that tells the GPU of a launch, filled in and read back field by field."""
+
+from __future__ import annotations
+
+from tiny_runtime_nv.kernel_driver.tables import Layout
+
+
+class QMD:
+  """One of a layout, all zeros at first."""
+
+  def __init__(self, layout: Layout, value: int = 0) -> None:
+    self.layout, self.value = layout, value
+
+  def __setitem__(self, key: str | tuple[str, int], value: int | str) -> None:
+    """Set a field, or one of an array. Raises KeyError, OverflowError."""
+    name, index = key if isinstance(key, tuple) else (key, 0)
+    field = self.layout.fields[name]
+    low = field.low + index * field.stride
+    mask = (1 << field.high - field.low + 1) - 1
+    try:
+      self.value = self.value & ~(mask << low) | field.number(value) << low
+    except OverflowError as error:
+      raise OverflowError(f"{name}: {error}") from error
+
+  def __getitem__(self, key: str | tuple[str, int]) -> int:
+    name, index = key if isinstance(key, tuple) else (key, 0)
+    field = self.layout.fields[name]
+    return self.value >> field.low + index * field.stride & (1 << field.high - field.low + 1) - 1
+
+  def __contains__(self, name: str) -> bool:
+    """Whether the layout has such a field."""
+    return name in self.layout.fields
+
+  def address(self, name: str, address: int) -> None:
+    """Set a field of an address in two halves, which may be without their last bits: NAME_LOWER and NAME_UPPER, with
+    _SHIFTED4, _SHIFTED6, …"""
+    shift = next(s for s in (0, 4, 6, 8) if f"{name}_LOWER{f'_SHIFTED{s}' if s else ''}" in self)
+    end = f"_SHIFTED{shift}" if shift else ""
+    if address & (1 << shift) - 1:
+      raise ValueError(f"{name}: {address:#x} is no multiple of {1 << shift}")
+    self[f"{name}_LOWER{end}"] = address >> shift & 0xFFFFFFFF
+    self[f"{name}_UPPER{end}"] = address >> shift + 32
+
+  def __bytes__(self) -> bytes:
+    return self.value.to_bytes(4 * self.layout.words, "little")
