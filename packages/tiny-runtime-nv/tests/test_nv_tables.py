@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,15 @@ HERE = pytest.mark.skipif(
 
 def places_of(field: Field, index: int) -> set[int]:
   return set(range(field.low + index * field.stride, field.high + index * field.stride + 1))
+
+
+def generator() -> tuple[Any, Any]:
+  """The script that makes the tables, and the headers for it."""
+  spec = importlib.util.spec_from_file_location("nv_tables_generate", TABLES / "generate.py")
+  assert spec is not None and spec.loader is not None
+  made = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(made)
+  return made, made.Headers(HEADERS)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -118,13 +129,9 @@ def test_structures_have_their_size() -> None:
 
 
 @HERE
-def test_the_compiler_has_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_has_the_same() -> None:
   """ctypes lays structures out as C does."""
-  monkeypatch.syspath_prepend(str(TABLES))
-  import generate
-
-  assert HEADERS is not None
-  headers = generate.Headers(HEADERS)
+  generate, headers = generator()
   expressions, expected = [], []
   for name, fields in _structures().items():
     made = structure(name)
@@ -138,12 +145,8 @@ def test_the_compiler_has_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @HERE
 @pytest.mark.nightly
-def test_the_tables_are_what_the_generator_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.syspath_prepend(str(TABLES))
-  import generate
-
-  assert HEADERS is not None
-  headers = generate.Headers(HEADERS)
+def test_the_tables_are_what_the_generator_writes() -> None:
+  generate, headers = generator()
   assert generate.constants(headers) == (FOLDER / "constants.txt").read_text()
   assert generate.methods(headers) == (FOLDER / "methods.txt").read_text()
   assert generate.structures(headers) == (FOLDER / "structures.txt").read_text()
