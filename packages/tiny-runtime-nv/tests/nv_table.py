@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
-from nv_assembler import assemble, find_ptxas
+from nv_assembler import assemble
 
 from tiny_codegen import compile_kernel
 from tiny_runtime.conformance.standard import STANDARD
-from tiny_runtime_nv import Arch, NVCompiler
+from tiny_runtime_nv import Arch, NVCompiler, ptxas
 from tiny_runtime_nv.target import PTXRenderer
 
 TABLE = Path(__file__).parents[1] / "ptxas.md"
@@ -48,10 +47,7 @@ def row(name: str, arch: Arch) -> str:
 
 def main() -> None:
   """Write the table."""
-  ptxas = find_ptxas()
-  assert ptxas is not None, "pip install nvidia-cuda-nvcc"
-  version = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[-2]
-  lines = [HEAD, f"{version}\n"]
+  lines = [HEAD, f"{ptxas.version()}\n"]
   for arch in SHOWN:
     columns = ["kernel", "registers", "shared", "spilled", "threads", *PATTERNS]
     lines += [f"## {arch}\n", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]

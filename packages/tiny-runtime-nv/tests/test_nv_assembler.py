@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from nv_assembler import assemble, find_ptxas
+from nv_assembler import assemble
 
 from tiny_runtime import CompileError
 from tiny_runtime.conformance.standard import STANDARD, matmul
-from tiny_runtime_nv import Arch, NVCompiler
+from tiny_runtime_nv import Arch, NVCompiler, ptxas
 from tiny_uop import dtypes
 
-pytestmark = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: pip install nvidia-cuda-nvcc")
+pytestmark = pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas: pip install nvidia-cuda-nvcc")
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
