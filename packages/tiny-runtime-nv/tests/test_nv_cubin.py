@@ -28,7 +28,7 @@ KERNEL = """
   .reg .b32 %r<8>;
   .reg .f32 %f<4>;
   .shared .align 16 .b8 near[{shared}];
-  .local .align 16 .b8 own[{local}];
+  {local}
   ld.param.u64 %d0, [a];
   cvta.to.global.u64 %d0, %d0;
   ld.param.u64 %d1, [n];
@@ -57,8 +57,9 @@ KEEP = """
 
 
 def assembled(arch: str, shared: int, local: int = 0) -> tuple[int, CubinKernel, str]:
+  own = f".local .align 16 .b8 own[{local}];" if local else ""
   text = KERNEL.format(
-    version=VERSIONS[arch], arch=arch, threads=64, shared=shared, local=max(local, 16), keep=KEEP if local else ""
+    version=VERSIONS[arch], arch=arch, threads=64, shared=shared, local=own, keep=KEEP if local else ""
   )
   code, said = ptxas.assemble(text.encode(), arch, report=True)
   number, kernels = parse(code)
@@ -73,8 +74,7 @@ def test_what_a_kernel_takes(arch: str) -> None:
   assert plain.registers == int(re.findall(r"Used (\d+) registers", said)[0]) and plain.barriers == 1
   assert plain.parameters == ({75: 0x160, 80: 0x160, 86: 0x160, 89: 0x160, 90: 0x210}.get(number, 0x380), 24)
   assert plain.threads == (64, 2, 1) and plain.stack == 0 and len(plain.code) % 128 == 0
-  assert plain.shared == 4096 + (1024 if number >= 90 else 0)  # ptxas -v counts both, too
-  assert f"{plain.shared} bytes smem" in said
+  assert plain.shared == 4096 + (1024 if number >= 90 else 0) and "4096 bytes smem" in said
   assert assembled(arch, 16, local=256)[1].stack == 256
 
 
@@ -104,7 +104,7 @@ def test_kernels_of_ours(arch: str) -> None:
 
 @HERE
 def test_what_is_no_cubin_is_said() -> None:
-  text = KERNEL.format(version=VERSIONS["sm_80"], arch="sm_80", threads=32, shared=64, local=16, keep="")
+  text = KERNEL.format(version=VERSIONS["sm_80"], arch="sm_80", threads=32, shared=64, local="", keep="")
   code, _ = ptxas.assemble(text.encode(), "sm_80")
   with pytest.raises(CubinError, match="begins with"):
     parse(b"PTX" + code)

@@ -18,8 +18,7 @@ MINUTES = 10
 
 @cache
 def find_ptxas() -> str | None:
-  """The assembler of the package nvidia-cuda-nvcc, or else of a CUDA that is on the PATH or in /usr/local; None if there
-  is none."""
+  """The assembler of the package nvidia-cuda-nvcc, or of a CUDA on the PATH or in /usr/local; None if there is none."""
   spec = importlib.util.find_spec("nvidia")
   for folder in (spec.submodule_search_locations or []) if spec is not None else []:
     for found in sorted(Path(folder).glob("*/bin/ptxas")):
