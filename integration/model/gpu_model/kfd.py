@@ -24,9 +24,9 @@ from typing import Any
 
 from gpu_model.kfd_objects import GPU_ID, GPUS, Buffer, Event, Misuse, Queue, Refusal, ticks
 from gpu_model.kfd_packets import Processor
+from tiny_runtime.hcq.system import Linux
 from tiny_runtime_amd.gpus import Places
 from tiny_runtime_amd.kfd import NUMBERS, Apertures, EventData, SaveAreaHeader
-from tiny_runtime_amd.system import Linux
 
 MEMORY = 64 << 20
 NODE, MINOR = 1, 128
@@ -169,9 +169,9 @@ class Model:
         self.misuse.append(f"{name}: {traceback.format_exc(limit=-3)}")
         raise OSError(errno.EINVAL, f"misuse: {error}") from None
 
-  def reserve(self, nbytes: int) -> int:
+  def reserve(self, nbytes: int, address: int = 0) -> int:
     """See System."""
-    address = self.linux.reserve(nbytes)
+    address = self.linux.reserve(nbytes, address)
     self.reserved[address] = nbytes
     return address
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tiny_runtime.hcq.system import Linux
 from tiny_runtime_amd import Arch, aql
 from tiny_runtime_amd.gpus import Gpu, SaveArea
 from tiny_runtime_amd.kfd import (
@@ -30,7 +31,6 @@ from tiny_runtime_amd.kfd import (
   out_of_memory,
 )
 from tiny_runtime_amd.scratch import scratch_for
-from tiny_runtime_amd.system import Linux
 
 HEADER = Path("/usr/include/linux/kfd_ioctl.h")
 needs_header = pytest.mark.skipif(

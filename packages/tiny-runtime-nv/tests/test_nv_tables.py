@@ -119,7 +119,7 @@ def test_words_of_methods() -> None:
     word("LAUNCH_DMA", DATA_TRANSFER_TYPE="BOTH")
   with pytest.raises(OverflowError):
     word("LAUNCH_DMA", FLUSH_ENABLE=2)
-  assert flags("NVOS32_ATTR", LOCATION="PCI", COHERENCY="WRITE_BACK") == 1 << 25 | 5 << 29
+  assert flags("NVOS32_ATTR", LOCATION="PCI", COHERENCY="CACHED") == 1 << 25 | 1 << 29
 
 
 def test_structures_have_their_size() -> None:

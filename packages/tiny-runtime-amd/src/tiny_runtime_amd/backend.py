@@ -13,9 +13,9 @@ from tiny_runtime_amd.gpus import Gpu, Places, find_gpus
 if TYPE_CHECKING:
   # imported where they are used: whoever looks for a default device imports this module
   from tiny_runtime.hcq import QueueDevice
+  from tiny_runtime.hcq.system import System
   from tiny_runtime_amd.hardware import AMDHardware
   from tiny_runtime_amd.process import Process, Processes
-  from tiny_runtime_amd.system import System
 
 
 class AMDBackend:
@@ -31,8 +31,8 @@ class AMDBackend:
   @cached_property
   def processes(self) -> Processes:
     """What this process and its children know of the driver."""
+    from tiny_runtime.hcq.system import Linux
     from tiny_runtime_amd.process import Processes
-    from tiny_runtime_amd.system import Linux
 
     return Processes(self._system or Linux(), self.places.kfd)
 

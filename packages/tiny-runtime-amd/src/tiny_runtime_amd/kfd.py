@@ -12,7 +12,7 @@ from ctypes import c_uint32 as u32
 from ctypes import c_uint64 as u64
 from typing import Any
 
-from tiny_runtime_amd.system import System
+from tiny_runtime.hcq.system import System
 
 
 class GetVersion(ctypes.Structure):

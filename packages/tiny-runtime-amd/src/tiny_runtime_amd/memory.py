@@ -83,7 +83,7 @@ class Memories:
   def _addresses(self, size: int, kind: Kind) -> tuple[int, int, int]:
     """(begin, bytes) of what is reserved for it alone, and the address to use."""
     if kind is Kind.CODE:
-      return 0, 0, self.process.code_addresses(size)
+      return 0, 0, self.process.code.take(size)
     alignment = LARGE if size >= LARGE else PAGE
     nbytes = size + alignment - PAGE
     begin = self.system.reserve(nbytes)

@@ -11,14 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from tiny_runtime import Unavailable
+from tiny_runtime.hcq.system import FreshAddresses, System
 from tiny_runtime_amd.gpus import Gpu
 from tiny_runtime_amd.kfd import KFD, MAJOR, RUNTIME_ENABLED, KFDError
-from tiny_runtime_amd.system import System
 from tiny_uop.locks import shared_lock
-
-PAGE = 4096
-CODE_BYTES = 4 << 30
-"""Addresses for code that are reserved at once."""
 
 
 class Process:
@@ -41,7 +37,7 @@ class Process:
       self.kfd("RUNTIME_ENABLE", mode_mask=RUNTIME_ENABLED)
     self.renders: dict[int, int] = {}
     """Descriptors of the GPUs' render files whose address spaces are acquired, by `gpu_id`."""
-    self.code_place = self.code_end = 0
+    self.code = FreshAddresses(system)
 
   def render(self, gpu: Gpu) -> int:
     """The descriptor through which a GPU's memory is mapped. Raises Unavailable."""
@@ -57,17 +53,6 @@ class Process:
         raise Unavailable(f"{gpu.render} cannot be opened: {error}", "`dmesg | grep amdgpu` says more") from error
       self.renders[gpu.gpu_id] = descriptor
     return self.renders[gpu.gpu_id]
-
-  def code_addresses(self, nbytes: int) -> int:
-    """Addresses for code, whole pages, that were never used: a GPU may still have in a cache what was executed there
-    before. Raises OSError."""
-    taken = nbytes + PAGE  # one between: instructions are fetched ahead
-    if self.code_end - self.code_place < taken:
-      size = max(CODE_BYTES, taken)
-      self.code_place = self.system.reserve(size)
-      self.code_end = self.code_place + size
-    self.code_place += taken
-    return self.code_place - taken
 
 
 class Processes:

@@ -31,15 +31,23 @@ class QMD:
     """Whether the layout has such a field."""
     return name in self.layout.fields
 
-  def address(self, name: str, address: int) -> None:
-    """Set a field of an address in two halves, which may be without their last bits: NAME_LOWER and NAME_UPPER, with
-    _SHIFTED4, _SHIFTED6, …"""
-    shift = next(s for s in (0, 4, 6, 8) if f"{name}_LOWER{f'_SHIFTED{s}' if s else ''}" in self)
-    end = f"_SHIFTED{shift}" if shift else ""
-    if address & (1 << shift) - 1:
-      raise ValueError(f"{name}: {address:#x} is no multiple of {1 << shift}")
-    self[f"{name}_LOWER{end}"] = address >> shift & 0xFFFFFFFF
-    self[f"{name}_UPPER{end}"] = address >> shift + 32
+  def _shift(self, name: str, value: int) -> tuple[str, int]:
+    """What a field's name ends with if it is without its last bits, and how many these are."""
+    shift = next(s for s in (0, 4, 6, 7) if f"{name}{f'_SHIFTED{s}' if s else ''}" in self)
+    if value & (1 << shift) - 1:
+      raise ValueError(f"{name}: {value:#x} is no multiple of {1 << shift}")
+    return f"_SHIFTED{shift}" if shift else "", shift
+
+  def shifted(self, name: str, value: int) -> None:
+    """Set a field that may be without its last bits: NAME, NAME_SHIFTED4, … Raises ValueError, OverflowError."""
+    end, shift = self._shift(name, value)
+    self[f"{name}{end}"] = value >> shift
+
+  def address(self, name: str, address: int, index: int = 0) -> None:
+    """Set an address in two halves, which may be without their last bits: NAME_LOWER and NAME_UPPER."""
+    end, shift = self._shift(f"{name}_LOWER", address)
+    self[f"{name}_LOWER{end}", index] = address >> shift & 0xFFFFFFFF
+    self[f"{name}_UPPER{end}", index] = address >> shift + 32
 
   def __bytes__(self) -> bytes:
     return self.value.to_bytes(4 * self.layout.words, "little")

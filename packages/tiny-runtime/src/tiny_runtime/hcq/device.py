@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -125,9 +124,9 @@ class QueueDevice:
 
   def _command(self, launch: Launch) -> Dispatch:
     """A launch with its arguments in memory."""
-    words = launch.words
-    address, view = self.arguments.take(8 * len(words), self.hardware.argument_alignment)
-    view[:] = memoryview(array("Q", words)).cast("B")
+    data = launch.kernel.arguments(launch.words)
+    address, view = self.arguments.take(data.nbytes, self.hardware.argument_alignment)
+    view[:] = data
     return Dispatch(launch.kernel, address, launch.global_size, launch.local_size)
 
   # *** other devices ***

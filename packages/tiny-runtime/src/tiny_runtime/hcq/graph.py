@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TypeAlias
@@ -51,7 +50,8 @@ class Instance:
     alignment, size = hardware.argument_alignment, 0
     for item in (item for items in work for item in items):
       self.places.append(size)
-      size += -(-8 * len(item.words) // alignment) * alignment if isinstance(item, Launch) else 0
+      nbytes = len(item.kernel.head) + 8 * len(item.words) if isinstance(item, Launch) else 0
+      size += -(-nbytes // alignment) * alignment
     for items in work:
       self.starts.append(self.starts[-1] + len(items))
     self.block: Block = hardware.allocate(max(size, 1), Kind.HOST)
@@ -77,7 +77,8 @@ class Instance:
       return item
     place = self.places[number]
     assert self.block.view is not None
-    self.block.view[place : place + 8 * len(item.words)] = memoryview(array("Q", item.words)).cast("B")
+    data = item.kernel.arguments(item.words)
+    self.block.view[place : place + data.nbytes] = data
     return Dispatch(item.kernel, self.block.address + place, item.global_size, item.local_size)
 
   def takes(self, call: int, items: Sequence[Work]) -> bool:

@@ -8,8 +8,9 @@ kernels) is the base's.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol, TypeAlias
 
@@ -63,6 +64,12 @@ class Kernel:
   name: str
   image: bytes
   address: int = 0
+  head: bytes = field(default=b"", kw_only=True)
+  """What stands in memory before the arguments of each launch: whole words of 64 bits."""
+
+  def arguments(self, words: Sequence[int]) -> memoryview:
+    """The bytes of a launch's arguments, with what stands before them."""
+    return memoryview(self.head + array("Q", words).tobytes())
 
 
 @dataclass(slots=True, frozen=True)
@@ -79,7 +86,8 @@ class Launch:
 
 @dataclass(slots=True, frozen=True)
 class Dispatch:
-  """A launch whose arguments are in memory, at a multiple of `Hardware.argument_alignment`."""
+  """A launch whose arguments, with what stands before them, are in memory, at a multiple of
+  `Hardware.argument_alignment`."""
 
   kernel: Kernel
   arguments: int

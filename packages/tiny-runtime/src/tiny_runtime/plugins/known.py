@@ -15,6 +15,7 @@ from collections.abc import Mapping
 OWNERS: Mapping[str, str] = {
   "AMD": "tiny-runtime-amd",
   "CUDA": "tiny-runtime-nv",
+  "NV": "tiny-runtime-nv",
   "METAL": "tiny-runtime-metal",
   "CPU": "tiny-runtime-cpu",
   "REF": "tiny-runtime",

@@ -1,0 +1,31 @@
+"""The calls of Linux that the device needs, in one small object that a model can stand in for."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Protocol
+
+from tiny_runtime.hcq.system import Linux, System
+
+
+class NVSystem(System, Protocol):
+  """What is asked of Linux, and of a GPU that is mapped."""
+
+  def ring(self, address: int, token: int) -> None:
+    """Write 32 bits to a register, behind all that was written to memory before."""
+
+  def pause(self, seconds: float) -> None:
+    """Sleep: what a GPU writes is looked at again after that."""
+
+
+class NVLinux(Linux):
+  """The system itself. x86-64 shows stores to others in the order in which they were made."""
+
+  def ring(self, address: int, token: int) -> None:
+    """See NVSystem."""
+    ctypes.c_uint32.from_address(address).value = token
+
+  def pause(self, seconds: float) -> None:
+    """See NVSystem."""
+    time.sleep(seconds)
