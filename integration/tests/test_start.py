@@ -36,7 +36,7 @@ def test_importing_the_frontend(tmp_path: Path) -> None:
   counts = by_package(found)
   assert counts.keys() == {"tiny_tensor", "tiny_runtime", "tiny_uop"}
   # a few more than there are: who adds one that every start needs may raise them
-  assert counts["tiny_tensor"] <= 80 and counts["tiny_runtime"] <= 18 and counts["tiny_uop"] <= 23, counts
+  assert counts["tiny_tensor"] <= 80 and counts["tiny_runtime"] <= 20 and counts["tiny_uop"] <= 23, counts
   # half of the time of an import was the standard library's
   assert found & {"pathlib", "ctypes", "hashlib", "traceback", "urllib.parse"} == set()
   assert not {"tiny_tensor.nn", "tiny_tensor.jit", "tiny_tensor.func"} & found
@@ -51,7 +51,7 @@ def test_a_first_result_with_its_kernels_in_the_cache(tmp_path: Path) -> None:
   counts = by_package(warm)
   # of the plugins that are asked before the processor is chosen: package, entry point, architectures, how to look
   plugins = {name: count for name, count in counts.items() if name.startswith("tiny_runtime_")}
-  assert plugins.pop("tiny_runtime_cpu") <= 15
+  assert plugins.pop("tiny_runtime_cpu") <= 17
   assert plugins.keys() <= {"tiny_runtime_amd", "tiny_runtime_nv", "tiny_runtime_metal"}
   assert all(count <= 5 for count in plugins.values()), plugins
   assert counts["tiny_sched"] <= 28

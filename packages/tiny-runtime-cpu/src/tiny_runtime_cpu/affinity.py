@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_runtime_cpu.system import threads
+from tiny_runtime_cpu import system
 
 
 class Affinity:
@@ -30,7 +30,7 @@ class Affinity:
 
     They are not divided among more workers than there are processors; all may then run everywhere.
     """
-    if not threads.places_threads():
+    if not system.places_threads():
       return
     self._handles = handles
     if not self._divide() and self._owners:
@@ -40,9 +40,9 @@ class Affinity:
 
   def settle(self) -> None:
     """See to it that no worker has the processor of this thread, which is about to call them."""
-    if self.home < 0 or (here := threads.processor_here()) == self.home:
+    if self.home < 0 or (here := system.processor_here()) == self.home:
       return
-    if threads.allowed_processors() != self._allowed and self._divide():  # somebody has changed what may be used
+    if system.allowed_processors() != self._allowed and self._divide():  # somebody has changed what may be used
       return
     if here in self._owners:
       worker = self._owners.pop(here)
@@ -52,9 +52,9 @@ class Affinity:
 
   def _divide(self) -> bool:
     """Give every worker its processors, if there are enough for all."""
-    allowed, here = threads.allowed_processors(), threads.processor_here()
+    allowed, here = system.allowed_processors(), system.processor_here()
     others = sorted(allowed - {here})
-    if here not in allowed or len(others) < len(self._handles) or others[-1] >= threads.MOST_PROCESSORS:
+    if here not in allowed or len(others) < len(self._handles) or others[-1] >= system.MOST_PROCESSORS:
       return False
     self._allowed, self.home = allowed, here
     self._owners = {processor: n % len(self._handles) for n, processor in enumerate(others)}
@@ -67,4 +67,4 @@ class Affinity:
 
   def _confine(self, worker: int, processors: set[int]) -> None:
     """Let a worker run on these processors only. Where the system refuses, it runs where it did."""
-    threads.confine(self._handles[worker], processors)
+    system.confine(self._handles[worker], processors)

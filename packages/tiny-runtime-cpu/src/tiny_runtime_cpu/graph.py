@@ -13,7 +13,7 @@ from tiny_runtime_cpu.memory import Block
 from tiny_runtime_cpu.pool import Functions, Pool
 from tiny_runtime_cpu.program import BYTES_PER_NS, Program, divide, threads_for
 from tiny_runtime_cpu.settings import thread_count
-from tiny_runtime_cpu.system.threads import MONOTONIC_CLOCK
+from tiny_runtime_cpu.system import MONOTONIC_CLOCK
 
 HOT = 8
 """How many times longer than usual a worker waits for work while a graph runs: some 100 microseconds, longer than most

@@ -12,7 +12,7 @@ from tiny_runtime.llvm import compile_object, llvm_version
 from tiny_runtime_cpu.affinity import Affinity
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject, has_symbols
-from tiny_runtime_cpu.system.threads import SET_MASK
+from tiny_runtime_cpu.system import SET_MASK
 from tiny_uop.locks import in_child, shared_lock
 
 MAX_WORKERS = 1024

@@ -1,8 +1,7 @@
-"""POSIX systems. What only Linux tells is asked of it alone."""
+"""POSIX systems. What only Linux tells is asked of it alone. `ctypes` is imported late, as every program imports this."""
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import stat
@@ -10,12 +9,12 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 assert sys.platform != "win32", "Windows has a module of its own"
 
 if TYPE_CHECKING:
+  from ctypes import CDLL
   from subprocess import Popen
 
 __all__ = [
@@ -27,7 +26,7 @@ __all__ = [
 
 # *** the machine ***
 
-CPUINFO = Path("/proc/cpuinfo")
+CPUINFO = "/proc/cpuinfo"
 HWCAPS = (16, 26, 29, 30)
 """AT_HWCAP, AT_HWCAP2, AT_HWCAP3, AT_HWCAP4 of getauxval(3): the features of processors other than x86-64."""
 CPUID = bytes.fromhex("53 4989f8 89f0 89d1 0fa2 418900 41895804 41894808 4189500c 5b c3")
@@ -53,7 +52,7 @@ def processors() -> int:
 def processor_list() -> str:
   """What the system lists of the first processors, as text; empty where it lists none."""
   try:
-    with CPUINFO.open() as file:
+    with open(CPUINFO) as file:
       return file.read(1 << 14)
   except OSError:
     return ""
@@ -62,11 +61,12 @@ def processor_list() -> str:
 def features() -> str:
   """What the processor has, in the system's own numbers; empty where it does not tell a process. (Linux, arm64 and
   others; x86-64 is asked by CPUID.)"""
-  ask = symbol("getauxval")
-  return " ".join(f"{_UNSIGNED_LONG(ask)(kind):x}" for kind in HWCAPS) if ask else ""
+  import ctypes
 
-
-_UNSIGNED_LONG = ctypes.CFUNCTYPE(ctypes.c_ulong, ctypes.c_ulong)
+  if not (address := symbol("getauxval")):
+    return ""
+  ask = ctypes.CFUNCTYPE(ctypes.c_ulong, ctypes.c_ulong)(address)
+  return " ".join(f"{ask(kind):x}" for kind in HWCAPS)
 
 
 def memory_bytes() -> int:
@@ -92,12 +92,16 @@ def new_pages(nbytes: int, huge: bool = False) -> memoryview:
 
 def address_of(view: memoryview) -> int:
   """Where memory that can be written begins."""
+  import ctypes
+
   return ctypes.addressof(ctypes.c_char.from_buffer(view))
 
 
 def make_executable(view: memoryview, nbytes: int) -> None:
   """Make the first bytes of `new_pages`, whole pages, executable and no longer writable. Raises OSError where the
   system forbids it."""
+  import ctypes
+
   protect = _process().mprotect
   if protect(ctypes.c_void_p(address_of(view)), ctypes.c_size_t(nbytes), mmap.PROT_READ | mmap.PROT_EXEC):
     number = ctypes.get_errno()
@@ -121,13 +125,17 @@ def drop_pages(mapped: mmap.mmap) -> None:
 
 
 @cache
-def _process() -> ctypes.CDLL:
+def _process() -> CDLL:
   """This process with its libraries."""
+  import ctypes
+
   return ctypes.CDLL(None, use_errno=True)
 
 
 def symbol(name: str) -> int:
   """Address of a C function of this process; 0 if there is none of this name."""
+  import ctypes
+
   try:
     return ctypes.cast(_process()[name], ctypes.c_void_p).value or 0
   except AttributeError:
@@ -231,18 +239,19 @@ def resident_bytes() -> int | None:
   return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-class _Mallinfo(ctypes.Structure):
-  _fields_ = tuple(
-    (name, ctypes.c_size_t)
-    for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
-  )
-
-
 def allocated_bytes() -> int | None:
   """Bytes that `malloc` gave out and nobody gave back (glibc 2.33 tells); None where that is unknown."""
+  import ctypes
+
+  class Mallinfo(ctypes.Structure):
+    _fields_ = tuple(
+      (name, ctypes.c_size_t)
+      for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    )
+
   if not (ask := symbol("mallinfo2")):
     return None
-  found = ctypes.CFUNCTYPE(_Mallinfo)(ask)()
+  found = ctypes.CFUNCTYPE(Mallinfo)(ask)()
   return int(found.uordblks + found.hblkhd)
 
 
@@ -261,6 +270,7 @@ def thread_count() -> int:
 
 def _lines(path: str) -> list[str]:
   try:
-    return Path(path).read_text().splitlines()
+    with open(path) as file:
+      return file.read().splitlines()
   except OSError:
     return []
