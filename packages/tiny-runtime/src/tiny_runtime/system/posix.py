@@ -1,4 +1,4 @@
-"""POSIX systems. What only Linux tells is asked of it alone. `ctypes` is imported late, as every program imports this."""
+"""POSIX systems. What only Linux tells is asked of it alone. `ctypes` is imported late: every program imports this."""
 
 from __future__ import annotations
 
