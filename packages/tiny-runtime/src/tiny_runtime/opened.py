@@ -38,6 +38,14 @@ spare: WeakSet[Spare] = WeakSet()
 """What is asked for its memory before an allocation fails."""
 
 
+def _holders() -> list[Spare]:
+  while True:
+    try:
+      return list(spare)
+    except RuntimeError:  # one came in the middle, in another thread
+      continue
+
+
 class OneCall:
   """The lock of a device that is not re-entrant: the thread that has it cannot take it again."""
 
@@ -106,7 +114,7 @@ class OpenDevice:
     try:
       memory = self._call(action, self.device.alloc, max(1, nbytes))
     except OutOfMemory:
-      for holder in list(spare):
+      for holder in _holders():
         holder.give_up()
       gc.collect()  # buffers may hang in reference cycles
       memory = self._call(action, self.device.alloc, max(1, nbytes))

@@ -53,7 +53,7 @@ def folder_in_use(kind: str, *below: str) -> Path:
   for name in ("", kind, *below):
     folder /= name
     if root not in _instead and folder not in _looked_at and (reason := not_private(folder)):
-      _instead[root] = temporary_root()
+      _instead.setdefault(root, temporary_root())  # another thread's stands
       _warn(
         f"the cache in {root} is not used: {folder}: {reason}, and what is kept there is executed; "
         "a private folder takes its place until this process ends. Remove it, make it yours alone "

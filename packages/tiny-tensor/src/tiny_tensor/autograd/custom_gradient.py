@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from tiny_tensor.base import Operand, TensorBase, is_const
 from tiny_uop import CustomGradient, GroupOp, Ops, UOp
+from tiny_uop.locks import shared_lock
 from tiny_uop.records import dataclass
 
 T = TypeVar("T", bound=TensorBase)
@@ -45,15 +46,18 @@ _derivatives: WeakKeyDictionary[CustomGradient, Derivative] = WeakKeyDictionary(
 _arguments: WeakValueDictionary[tuple[str, int, int, int], CustomGradient] = WeakValueDictionary()
 _numbers: WeakKeyDictionary[Pullback, int] = WeakKeyDictionary()
 _count = itertools.count()
+_lock = shared_lock()
 
 
 def _argument(derivative: Derivative, name: str, number: int, inputs: int, output: int) -> CustomGradient:
   """The one object for these fields."""
   key = (name, number, inputs, output)
-  found = _arguments.get(key)
-  if found is None:
-    found = _arguments[key] = CustomGradient(*key)
-    _derivatives[found] = derivative
+  with _lock:
+    found = _arguments.get(key)
+    if found is None:
+      made = CustomGradient(*key)
+      _derivatives[made] = derivative
+      found = _arguments.setdefault(key, made)  # a finaliser may have come in between
   return found
 
 
@@ -64,8 +68,7 @@ def with_gradient(
   """`values`, functions of `inputs`, with a derivative of their own. `pullback` must hold none of the results; equal
   ones give equal nodes.
   """
-  if (number := _numbers.get(pullback)) is None:
-    number = _numbers[pullback] = next(_count)
+  number = _numbers.setdefault(pullback, next(_count))
   bundle = UOp.sink(*inputs, *values)
   derivative = Derivative(pullback, transparent, given)
   arguments = [_argument(derivative, name, number, len(inputs), i) for i in range(len(values))]

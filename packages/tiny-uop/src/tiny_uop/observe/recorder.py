@@ -421,12 +421,12 @@ def _show_so_far() -> None:
   recorder = _process
   if recorder is None:
     return
-  _copies += 1
+  with _making:
+    _copies += 1
+    number = _copies
   try:
     name = recorder.path.name.removesuffix(".gz")
-    path = recorder.copy(
-      _beside(recorder.path.with_name(name), f"-so-far-{_copies}"), "".join([s() for s in _sections])
-    )
+    path = recorder.copy(_beside(recorder.path.with_name(name), f"-so-far-{number}"), "".join([s() for s in _sections]))
   except OSError as error:
     print(f"trace    nothing to show: {error}", file=sys.stderr)
     return

@@ -31,6 +31,7 @@ _BLOCKS = frozenset({Ops.RANGE, Ops.IF})
 _MOST_KEPT = 1 << 16
 _proved: set[bytes] = set()  # keys of claims, which hold no nodes
 _counts = {"bounds": 0, "z3": 0, "cache": 0}
+_counting = shared_lock()
 _lock = shared_lock()  # z3 has one context, which one thread may use at a time
 
 
@@ -94,6 +95,11 @@ class ProofInfo(NamedTuple):
   bounds: int
   z3: int
   cache: int
+
+
+def _count(what: str) -> None:
+  with _counting:
+    _counts[what] += 1
 
 
 def proof_info() -> ProofInfo:
@@ -165,11 +171,11 @@ def prove(claim: Claim) -> dict[UOp, int | bool] | None:
   ImportError where there is no z3.
   """
   if claim.obvious():
-    _counts["bounds"] += 1
+    _count("bounds")
     return None
   outside = claim.outside()
   if outside.key in _proved:
-    _counts["cache"] += 1
+    _count("cache")
     return None
   with _lock:
     answer = _ask(outside)
@@ -180,7 +186,7 @@ def prove(claim: Claim) -> dict[UOp, int | bool] | None:
   if len(_proved) >= _MOST_KEPT:
     _proved.clear()
   _proved.add(outside.key)
-  _counts["z3"] += 1
+  _count("z3")
   return None
 
 
