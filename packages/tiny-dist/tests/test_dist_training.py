@@ -22,6 +22,9 @@ MORE = pytest.mark.nightly
 
 @pytest.mark.parametrize(("net", "layout", "count"), [
   ("conv", "data", 2), ("conv", "data", 4), ("transformer", "data", 2), ("transformer", "tensor", 2),
+  ("transformer", "grid", 4), pytest.param("transformer", "grid-zero2", 4, marks=MORE),
+  pytest.param("transformer", "grid-zero3", 4, marks=MORE), pytest.param("transformer", "grid-local", 2, marks=MORE),
+  pytest.param("conv", "grid", 4, marks=MORE),
   ("conv", "zero2", 2), ("transformer", "zero3", 2), pytest.param("transformer", "zero2", 4, marks=MORE),
   pytest.param("conv", "zero3", 4, marks=MORE), pytest.param("transformer", "zero3", 4, marks=MORE),
   pytest.param("conv", "tensor", 2, marks=MORE), pytest.param("conv", "tensor", 4, marks=MORE),

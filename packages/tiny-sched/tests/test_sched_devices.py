@@ -24,7 +24,7 @@ def names(count: int) -> tuple[str, ...]:
 def value(shape: tuple[int, ...], count: int, axis: int | None, memory: Memory, contents: Array | None = None) -> UOp:
   """A value in pieces, or copied, with buffers whose contents are in `memory`."""
   bounds = () if axis is None else even_bounds(shape[axis], count)
-  s = Sharding(names(count), axis, bounds)
+  s = Sharding.of(names(count), axis, bounds)
   pieces = []
   for i, device in enumerate(s.devices):
     region = s.region(i, shape)

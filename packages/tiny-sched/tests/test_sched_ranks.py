@@ -11,6 +11,7 @@ from tiny_sched.ranks import graph_lines
 from tiny_uop import (
   Collective,
   Context,
+  Cut,
   Ops,
   Sharding,
   UOp,
@@ -31,7 +32,7 @@ def devices(rank: int) -> tuple[str, ...]:
 
 def pieces(rank: int, shape: tuple[int, ...], axis: int | None, dtype: str = "float32") -> UOp:
   """A value of which this rank has its piece in memory."""
-  s = Sharding(devices(rank), axis, () if axis is None else even_bounds(shape[axis], COUNT))
+  s = Sharding.of(devices(rank), axis, () if axis is None else even_bounds(shape[axis], COUNT))
   own = s.part_shape(rank, shape)
   size = 1
   for n in own:
@@ -98,6 +99,34 @@ def test_all_ranks_have_the_same(case: str) -> None:
           assert one.sent == two.sent == two.received
 
 
+def test_moves_that_are_the_same_for_one_rank_stay_two() -> None:
+  """The last rank gets one row from the third in both of these, and sends nothing; others get and send other rows."""
+
+  def build(rank: int) -> UOp:
+    x = pieces(rank, (16, 2), 0)
+    return stored(x.shrink(((6, 10), (0, 2))) + x.shrink(((5, 9), (0, 2))) * 2.0)
+
+  assert [[len(c.sent) for c in collectives(build, rank)] for rank in range(COUNT)] == [[2]] * COUNT
+
+
+def test_rows_of_a_grid() -> None:
+  """A product of pieces of rows and of the sum, and of pieces of the sum: added over the ranks along one axis, which
+  are two of four; what every rank decides by a size is the same, though columns in pieces differ in length."""
+
+  def build(rank: int) -> UOp:
+    grid = Sharding(devices(rank), grid=(2, 2))
+    s = grid.with_cuts([Cut(0, (0, 1, 40000), (0,)), Cut(1, (0, 3, 5), (1,))])
+    own = s.part_shape(rank, (40000, 5))
+    x = UOp.multi(s, [UOp.new_buffer("CPU", own[0] * own[1], dtypes.float32).reshape(own)])  # type: ignore[operator,arg-type]
+    return stored(x.reduce_axes(Ops.ADD, (1,)))
+
+  found = [collectives(build, rank) for rank in range(COUNT)]
+  assert [[c.kind for c in of_rank] for of_rank in found] == [["all_gather"]] * COUNT
+  assert [of_rank[0].ranks for of_rank in found] == [(0, 1), (0, 1), (2, 3), (2, 3)]
+  assert [of_rank[0].sent for of_rank in found] == [((1, 1),)] * 2 + [((39999, 39999),)] * 2
+  assert {c.among for of_rank in found for c in of_rank} == {(0, 1, 2, 3)}
+
+
 def test_sums_of_one_level_go_together() -> None:
   def build(rank: int) -> UOp:
     sums = [pieces(rank, (8, n), 0).reduce_axes(Ops.ADD, (0,)) for n in (3, 5, 7)]
@@ -160,7 +189,7 @@ def test_halves_are_added_in_float32() -> None:
 
 
 def test_the_spec_knows_pieces_of_one_process() -> None:
-  s = Sharding(devices(1), 0, even_bounds(8, COUNT))
+  s = Sharding.of(devices(1), 0, even_bounds(8, COUNT))
   wrong = UOp(Ops.MULTI, dtypes.float32, (UOp.new_buffer("CPU", 3, dtypes.float32),), s)
   with Context(SPEC=1), pytest.raises(spec.SpecError):
     spec.check_stage(stored(wrong + 1.0), "tensor")

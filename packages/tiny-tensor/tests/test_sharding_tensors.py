@@ -267,4 +267,4 @@ def test_layers() -> None:
 def test_pieces_as_they_are_laid_out() -> None:
   x = rows((6, 4))
   s = x.uop.sharding
-  assert s == Sharding(TWO, 0, (0, 3, 6)) and (x + 1).reshape(2, 12).uop.sharding == Sharding(TWO, 0, (0, 1, 2))
+  assert s == Sharding.of(TWO, 0, (0, 3, 6)) and (x + 1).reshape(2, 12).uop.sharding == Sharding.of(TWO, 0, (0, 1, 2))

@@ -18,12 +18,12 @@ from types import FrameType
 from typing import Any
 
 from tiny_dist.mesh import Mesh
-from tiny_dist.pieces import own_piece, own_region
-from tiny_dist.ranks import world
+from tiny_dist.pieces import Region, own_pieces, own_regions
+from tiny_dist.ranks import World, world
 from tiny_dist.system import STOPS
 from tiny_tensor import Tensor
 from tiny_tensor.nn.state import safe_load, safe_save
-from tiny_uop import Sharding, UOp, even_bounds
+from tiny_uop import UOp, even_bounds
 
 INDEX = "index.json"
 VERSION = 1
@@ -43,15 +43,19 @@ def save(tensors: Mapping[str, Tensor], folder: str | Path, notes: Mapping[str, 
   found, folder = world(), Path(folder)
   new = folder.with_name(f".{folder.name}.new")
   name = f"rank-{found.rank + 1:04}-of-{found.size:04}.safetensors"
-  mine, parts = {}, {}
+  mine: dict[str, Tensor] = {}
+  parts: dict[str, list[dict[str, Any]]] = {}
   for number, (key, t) in enumerate(tensors.items()):
     s = t.uop.sharding
-    if s is not None and s.spans and len(s.ranks) != found.size:
+    if s is not None and s.spans and len(set(s.ranks)) != found.size:
       raise ValueError(f"{key} is on ranks {s.ranks}; a checkpoint takes tensors that are on all ranks")
-    in_pieces = s is not None and s.spans and s.axis is not None
-    piece = own_piece(t)  # all ranks compute it
-    if in_pieces or number % found.size == found.rank:
-      mine[key], parts[key] = piece.contiguous(), {"file": name, "region": own_region(t)}
+    pieces, regions = own_pieces(t), own_regions(t)  # all ranks compute it
+    parts[key] = []
+    for n, (piece, region) in enumerate(zip(pieces, regions)):
+      if _writes(found, number, t, n):
+        name_there = f"{key}#{n}" if n else key
+        mine[name_there] = piece.contiguous()
+        parts[key].append({"file": name, "name": name_there, "region": region})
   trouble = ""
   try:
     new.mkdir(parents=True, exist_ok=True)
@@ -74,14 +78,24 @@ def save(tensors: Mapping[str, Tensor], folder: str | Path, notes: Mapping[str, 
     raise CheckpointError(f"checkpoint {folder} is not written: {'; '.join(wrong)}. What was there is as it was")
 
 
+def _writes(found: World, number: int, t: Tensor, n: int) -> bool:
+  """Whether this rank writes piece n of its own: the first rank that has it; of tensors that all have whole, they take
+  turns."""
+  s = t.uop.sharding
+  if s is None or not s.spans or not s.cuts:
+    return number % found.size == found.rank and n == 0
+  return all(s.region(i, t.shape) != s.region(s.here[n], t.shape) for i in range(s.here[n]))
+
+
 def _write_index(
-  new: Path, tensors: Mapping[str, Tensor], parts: list[dict[str, Any]], notes: Mapping[str, Any] | None
+  new: Path, tensors: Mapping[str, Tensor], parts: list[dict[str, list[dict[str, Any]]]],
+  notes: Mapping[str, Any] | None,
 ) -> None:  # fmt: skip
   entries = {
     key: {
       "shape": list(t.shape),
       "dtype": t.dtype.name,
-      "parts": [of_rank[key] for of_rank in parts if key in of_rank],
+      "parts": [part for of_rank in parts for part in of_rank[key]],
     }
     for key, t in tensors.items()
   }
@@ -139,27 +153,36 @@ def load(tensors: Mapping[str, Tensor], folder: str | Path) -> dict[str, Any]:
 
 
 def _read(key: str, t: Tensor, entry: Mapping[str, Any], folder: Path, files: dict[str, dict[str, Tensor]]) -> Tensor:
-  """The part of a tensor that this rank has, put together from the files."""
-  region, s = own_region(t), t.uop.sharding
-  home = s.homes[0] if s is not None else t.device
-  rows = []
-  for part in sorted(entry["parts"], key=lambda p: p["region"]):
-    if not files[part["file"]]:
-      files[part["file"]] |= safe_load(folder / part["file"])
-    there = part["region"]
-    overlap = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(region, there)]
-    if all(a < b for a, b in overlap):
-      cut = tuple([slice(a - c, b - c) for (a, b), (c, _) in zip(overlap, there)])
-      stored = files[part["file"]][key]
-      rows.append((overlap, (stored[cut] if cut else stored).to(home)))
-  axis = next((i for i, (a, b) in enumerate(zip(rows[0][0], region)) if tuple(a) != tuple(b)), 0)
-  piece = rows[0][1] if len(rows) == 1 else rows[0][1].cat(*[r for _, r in rows[1:]], dim=axis)
-  if tuple(piece.shape) != tuple(b - a for a, b in region):
-    raise CheckpointError(f"{folder} has {tuple(piece.shape)} of {key}, and {region} is needed: parts are lost")
+  """The parts of a tensor that this rank has, put together from the files."""
+  s = t.uop.sharding
+  homes = s.homes if s is not None else (str(t.device),)
+  made = []
+  for region, home in zip(own_regions(t), homes if s is None or s.spans else homes[:1]):
+    found: list[tuple[Region, Tensor]] = []
+    for part in entry["parts"]:
+      if not files[part["file"]]:
+        files[part["file"]] |= safe_load(folder / part["file"])
+      overlap = tuple([(max(a, c), min(b, d)) for (a, b), (c, d) in zip(region, part["region"])])
+      if all(a < b for a, b in overlap):
+        cut = tuple([slice(a - c, b - c) for (a, b), (c, _) in zip(overlap, part["region"])])
+        stored = files[part["file"]][part.get("name", key)]
+        found.append((overlap, (stored[cut] if cut else stored).to(home)))
+    piece = _side_by_side(found, 0)
+    if tuple(piece.shape) != tuple(b - a for a, b in region):
+      raise CheckpointError(f"{folder} has {tuple(piece.shape)} of {key}, and {region} is needed: parts are lost")
+    made.append(piece)
   if s is None or not s.spans:
-    return piece
-  uop = piece.contiguous().realize().uop
-  return Tensor(UOp.multi(s, (uop,)))
+    return made[0] if s is None else Tensor(made[0].realize().uop.laid_out(s))
+  return Tensor(UOp.multi(s, [piece.contiguous().realize().uop for piece in made]))
+
+
+def _side_by_side(parts: list[tuple[Region, Tensor]], axis: int) -> Tensor:
+  """Parts of a tensor in a grid, put together along an axis and those after it."""
+  if len(parts) == 1:
+    return parts[0][1]
+  spans = sorted({region[axis] for region, _ in parts})
+  rows = [_side_by_side([p for p in parts if p[0][axis] == span], axis + 1) for span in spans]
+  return rows[0].cat(*rows[1:], dim=axis) if len(rows) > 1 else rows[0]
 
 
 class Stop:
@@ -199,7 +222,5 @@ def own_rows(batch: list[int], mesh: Mesh) -> list[int]:
   """The part of a batch that is this rank's piece of axis 0: the rows to read for `from_pieces`."""
   if len(mesh) == 1:
     return batch
-  s = Sharding(tuple(mesh))
-  bounds = even_bounds(len(batch), len(mesh))
-  (me,) = s.here
-  return batch[bounds[me] : bounds[me + 1]]
+  bounds, own = even_bounds(len(batch), len(mesh)), mesh.here
+  return batch[bounds[own[0]] : bounds[own[-1] + 1]]

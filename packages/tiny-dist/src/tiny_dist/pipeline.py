@@ -13,10 +13,10 @@ from itertools import accumulate
 from math import prod
 
 from tiny_dist.mesh import Mesh
-from tiny_dist.pieces import own_piece
+from tiny_dist.pieces import own_piece, own_pieces
 from tiny_sched.ranks import carried_out, noted
 from tiny_tensor import Tensor, nn
-from tiny_uop import Collective, Sharding, UOp, dtypes
+from tiny_uop import Collective, Cut, UOp, dtypes
 
 
 class Pipeline:
@@ -127,12 +127,15 @@ def _words(t: Tensor | None) -> str:
 def _parts(t: Tensor, count: int) -> list[Tensor]:
   """Rows in equal parts; of a tensor whose rows are in pieces, a part of each piece."""
   s = t.uop.sharding
-  rows = [0, int(t.shape[0])] if s is None or not s.spans or s.axis != 0 else s.bounds
+  cut = None if s is None or not s.spans else next((c for c in s.cuts if c.axis == 0), None)
+  rows = cut.bounds if cut is not None else (0, int(t.shape[0]))
   if any(n % count for n in rows):
-    raise ValueError(f"{count} microbatches do not divide the rows {rows} of a tensor of shape {t.shape}")
-  if s is None or not s.spans or s.axis != 0:
+    raise ValueError(f"{count} microbatches do not divide the rows {list(rows)} of a tensor of shape {t.shape}")
+  if s is None or cut is None:
     return [t[i * (n := rows[1] // count) : (i + 1) * n] for i in range(count)]
-  piece, part = own_piece(t), Sharding(s.devices, 0, tuple([n // count for n in rows]))
-  own = int(piece.shape[0]) // count
-  cut = [piece[i * own : (i + 1) * own].contiguous().realize() for i in range(count)]
-  return [Tensor(UOp.multi(part, (c.uop,))) for c in cut]
+  small = Cut(0, tuple([n // count for n in rows]), cut.along)
+  part, parts = s.with_cuts([small, *[c for c in s.cuts if c is not cut]]), []
+  for i in range(count):
+    pieces = [(p, int(p.shape[0]) // count) for p in own_pieces(t)]
+    parts.append(Tensor(UOp.multi(part, [p[i * n : (i + 1) * n].contiguous().realize().uop for p, n in pieces])))
+  return parts

@@ -95,7 +95,7 @@ class World:
     """See `tiny_runtime.Communicator`. Raises RankError where the ranks' graphs differ, before anything is sent."""
     group = self.group_of(what.ranks)
     if what.number == 0:
-      self._agree(group, bytes.fromhex(what.graph))
+      self._agree(self.group_of(what.among or what.ranks), bytes.fromhex(what.graph))
     sizes = [b.dtype.itemsize for b in inputs]
     if isinstance(group, OnDevice) and all(map(group.takes, (*inputs, *results))):
       self._count(what, sizes)

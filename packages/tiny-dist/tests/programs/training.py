@@ -12,7 +12,8 @@ from tiny_tensor import Tensor, TinyJit, nn
 net, layout, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
 used = GlobalCounters.mem_used
 world = init()
-mesh = Mesh({"data": -1})
+local = 2 if layout.endswith("local") else 1
+mesh = Mesh({"data": 2, "model": -1}, local=local) if layout.startswith("grid") else Mesh({"data": -1})
 Tensor.manual_seed(0)
 
 
@@ -76,11 +77,24 @@ if layout == "tensor":
     layer.weight.shard_(mesh, 1)
   for table in model.tables:
     table.weight.shard_(mesh, 0)
+elif layout.startswith("grid"):  # the same along one axis of the mesh, and the batch along the other
+  for layer in model.columns:
+    layer.weight.shard_(mesh, {"model": 0})
+    assert layer.bias is not None
+    layer.bias.shard_(mesh, {"model": 0})
+  for layer in model.rows:
+    layer.weight.shard_(mesh, {"model": 1})
+  for table in model.tables:
+    table.weight.shard_(mesh, {"model": 0})
+if layout == "grid-zero3":
+  shard_parameters(parameters, mesh, "data")
 if layout == "zero3":
   shard_parameters(parameters, mesh)
 optimizer = nn.optim.Adam(parameters, lr=0.01)
 if layout == "zero2":
   shard_state(optimizer, mesh)
+if layout == "grid-zero2":
+  shard_state(optimizer, mesh, "data")
 rng = np.random.default_rng(0)
 
 
@@ -99,7 +113,7 @@ with Tensor.train():
     images, words = rng.normal(size=(batch, 1, 8, 8)).astype(np.float32), rng.integers(0, 32, (batch, 8), np.int32)
     x: np.ndarray = images if net == "conv" else words
     y = (np.abs(x).reshape(batch, -1).sum(1) * 10).astype(np.int32) % 10
-    axis = None if layout == "tensor" else 0
+    axis = None if layout == "tensor" else {"data": 0} if layout.startswith("grid") else 0
     losses.append(step(Tensor(x).shard(mesh, axis).realize(), Tensor(y).shard(mesh, axis).realize()).item())
 if len(sys.argv) > 4:
   kept = GlobalCounters.mem_used - used

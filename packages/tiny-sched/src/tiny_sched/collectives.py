@@ -8,12 +8,11 @@ Bytes that each device sends for a value of N bytes on n devices: n−1 times N 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tiny_sched.ranks import for_ranks, summed
-from tiny_sched.regions import Region, joined
-from tiny_sched.views import chain_view
-from tiny_uop import Ops, Sharding, UOp, even_bounds, prod
+from tiny_sched.regions import Region, joined, put_together, sent
+from tiny_uop import Ops, Shape, Sharding, UOp, even_bounds, prod
 from tiny_uop.graph import chain
 
 RING = 1 << 16
@@ -24,7 +23,7 @@ def for_each(x: UOp, s: Sharding, regions: Sequence[Region]) -> list[UOp]:
   """Parts of a MULTI, one for each device of `s`; those of the devices of this process. What has no elements is a
   constant in one process; other processes wait for this one to take part."""
   if s.spans:
-    return [for_ranks(x, regions)]
+    return for_ranks(x, regions)
   sizes = [tuple([b - a for a, b in region]) for region in regions]
   parts = zip(regions, s.devices, sizes)
   return [UOp.const(x.dtype, 0, size) if 0 in size else gathered(x, region, d) for region, d, size in parts]
@@ -36,40 +35,27 @@ def gathered(x: UOp, region: Region, device: str) -> UOp:
   s = x.sharding
   assert s is not None
   if s.spans:
-    part = for_ranks(x, [region] * len(s.devices))
+    part = for_ranks(x, [region] * len(s.devices))[0]
     return part if device == s.homes[0] else part.copy_to(device)
-  if s.axis is None:
-    here = s.devices.index(device) if device in s.devices else 0
-    return _sent(x.src[here], region, s.devices[here], device)
-  axis, (start, stop) = s.axis, region[s.axis]
-  assert isinstance(start, int) and isinstance(stop, int), "an axis in pieces has a known length"
-  parts = []
-  for piece, home, begin, end in zip(x.src, s.devices, s.bounds, s.bounds[1:]):
-    low, high = max(start, begin), min(stop, end)
-    if low < high:
-      own = [(low - begin, high - begin) if i == axis else r for i, r in enumerate(region)]
-      parts.append(_sent(piece, own, home, device))
-  return joined(parts, axis)
+  here = s.devices.index(device) if device in s.devices else 0
+  row = s.row(here, [a for cut in s.cuts for a in cut.along])
+  return put_together(s, row, region, lambda i, own: sent(x.src[i], own, s.devices[i], device))
 
 
-def _sent(piece: UOp, region: Region, home: str, device: str) -> UOp:
-  """A part of a piece on a device. What is no run of memory is made one before it is copied: a copy takes runs, and
-  would take all of the piece."""
-  part = piece.shrink(region)
-  if home == device:
-    return part
-  scattered = part.op is Ops.SHRINK and chain_view(part) is None
-  return (part.contiguous() if scattered else part).copy_to(device)
-
-
-def combined(op: Ops, partials: Sequence[UOp], s: Sharding) -> list[UOp]:
-  """The partial results of all devices combined with ADD, MUL or MAX, on each of them."""
+def combined(op: Ops, partials: Sequence[UOp], s: Sharding, reduced: Collection[int], shape: Shape) -> list[UOp]:
+  """The partial results of a REDUCE of axes of a value that lies as `s` says, combined with ADD, MUL or MAX: on each
+  device, over those that have the other pieces of these axes. `shape` is that of the result."""
+  along = [a for cut in s.cuts if cut.axis in reduced for a in cut.along]
   if s.spans:
-    return [summed(op, partials[0], s)]
-  size = prod(partials[0].shape)
-  nbytes = size * partials[0].dtype.itemsize if isinstance(size, int) else 0
-  together = around_the_ring if len(partials) > 2 and nbytes >= RING else directly
-  return together(op, partials, s.devices)
+    return summed(op, partials, s, along, s.with_cuts([c for c in s.cuts if c.axis not in reduced]), shape)
+  made: dict[int, UOp] = {}
+  for row in s.rows(along):
+    terms = [partials[i] for i in row]
+    size = prod(terms[0].shape)
+    nbytes = size * terms[0].dtype.itemsize if isinstance(size, int) else 0
+    together = around_the_ring if len(row) > 2 and nbytes >= RING else directly
+    made |= zip(row, together(op, terms, [s.devices[i] for i in row]))
+  return [made[device] for device in range(len(s.devices))]
 
 
 def directly(op: Ops, partials: Sequence[UOp], devices: Sequence[str]) -> list[UOp]:

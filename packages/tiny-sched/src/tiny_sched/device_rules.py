@@ -13,7 +13,7 @@ from tiny_sched.graph_rules import scalar_of
 from tiny_sched.ranks import scattered
 from tiny_uop import GroupOp, Ops, PatternMatcher, Samples, Sharding, UOp, UPat, dtypes, even_bounds, rule
 from tiny_uop.shape import pairs
-from tiny_uop.sharding import is_local, kept
+from tiny_uop.sharding import gathered_first, is_local, kept
 
 
 def layout(u: UOp) -> Sharding:
@@ -34,8 +34,8 @@ def pieces_of(x: UOp, s: Sharding) -> list[UOp]:
   if x.op is Ops.MULTI and x.src and layout(x).devices == s.devices:
     if layout(x) == s or not x.shape:
       return list(x.src)
-    if s.spans and layout(x).axis is None and (piece := scattered(x.src[0], s)) is not None:
-      return [piece]
+    if s.spans and (pieces := scattered(x, s)) is not None:
+      return pieces
     return for_each(x, s, [s.region(i, x.shape) for i in range(len(s.devices))])
   const = scalar_of(x)
   if const is None and x.device is not None:
@@ -47,7 +47,7 @@ def pieces_of(x: UOp, s: Sharding) -> list[UOp]:
 
 def everywhere(x: UOp) -> list[UOp]:
   """All of a MULTI on each device."""
-  return pieces_of(x, layout(x).along(None))
+  return pieces_of(x, Sharding(layout(x).devices))
 
 
 # *** leaves and copies ***
@@ -81,11 +81,13 @@ def _copy_to_one(x: UOp, u: UOp, d: UOp) -> UOp | None:
 
 def _mark_part(x: UOp, m: UOp, u: UOp, d: UOp) -> UOp | None:
   s = x.sharding
-  if m.tag is not None or s is None or s.axis is None or not isinstance(d.arg, str):
+  if m.tag is not None or s is None or not isinstance(d.arg, str):
     return None
-  start, stop = pairs(m.geometry)[s.axis]
-  known = isinstance(start, int) and isinstance(stop, int)
-  return u.with_src((m.rtag(PART), d)) if known and (start, stop) != (0, s.bounds[-1]) else None
+  for cut in s.cuts:
+    start, stop = pairs(m.geometry)[cut.axis]
+    if isinstance(start, int) and isinstance(stop, int) and (start, stop) != (0, cut.bounds[-1]):
+      return u.with_src((m.rtag(PART), d))
+  return None
 
 
 def _copy_of_part(x: UOp, m: UOp, d: UOp) -> UOp | None:
@@ -105,37 +107,39 @@ def _moved_here(x: UOp, u: UOp) -> UOp | None:
     if u.op in (Ops.RESHAPE, Ops.EXPAND):
       shape = after.part_shape(i, u.shape)
       made.append(piece.reshape(shape) if u.op is Ops.RESHAPE else piece.expand(shape))
-    elif u.op is Ops.SHRINK and before.axis is not None:
-      made.append(piece.shrink(_left(u, before, before.axis, i)))
+    elif u.op is Ops.SHRINK:
+      made.append(piece.shrink(_left(u, before, i)))
     else:
       made.append(u.with_src((piece, *u.src[1:])))
   return multi(after, made)
 
 
-def _left(u: UOp, s: Sharding, axis: int, i: int) -> list[tuple[int | UOp, int | UOp]]:
+def _left(u: UOp, s: Sharding, i: int) -> list[tuple[int | UOp, int | UOp]]:
   """What a SHRINK keeps of a piece."""
   region = list(pairs(u.geometry))
-  found, start = kept(s, u), region[axis][0]
-  assert found is not None and isinstance(start, int)
-  first = max(s.bounds[i], start) - s.bounds[i]
-  region[axis] = (first, first + found[i + 1] - found[i])
+  for cut in s.cuts:
+    found, start = kept(cut, u), region[cut.axis][0]
+    assert found is not None and isinstance(start, int)
+    place = s.place(cut, i)
+    first = max(cut.bounds[place], start) - cut.bounds[place]
+    region[cut.axis] = (first, first + found[place + 1] - found[place])
   return region
 
 
 def _moved_whole(x: UOp, u: UOp) -> UOp | None:
-  """A movement over the axis of the pieces after which there are none: every device does all of it."""
-  if u.tag is not None or is_local(u) or layout(u).axis is not None:
+  """A movement over axes of the pieces that are in none after it: every device does all of those."""
+  if u.tag is not None or is_local(u) or (first := gathered_first(u)) == layout(x):
     return None
-  return multi(layout(u), [u.with_src((whole, *u.src[1:])) for whole in everywhere(x)])
+  return u.with_src((multi(first, pieces_of(x, first)), *u.src[1:]))
 
 
-def _across(u: UOp) -> Sharding | None:
+def _across(x: UOp, u: UOp) -> Sharding | None:
   """How the result of a movement lies that takes elements from one device to another; None for other movements."""
-  return None if u.tag is not None or is_local(u) or layout(u).axis is None else layout(u)
+  return None if u.tag is not None or is_local(u) or gathered_first(u) != layout(x) else layout(u)
 
 
 def _shrink_across(x: UOp, u: UOp) -> UOp | None:
-  if (after := _across(u)) is None:
+  if (after := _across(x, u)) is None:
     return None
   starts = u.geometry[::2]
   regions = [[(a + n, b + n) for (a, b), n in zip(after.region(i, u.shape), starts)] for i in range(len(after.devices))]
@@ -143,29 +147,34 @@ def _shrink_across(x: UOp, u: UOp) -> UOp | None:
 
 
 def _flip_across(x: UOp, u: UOp) -> UOp | None:
-  if (after := _across(u)) is None or after.axis is None:
+  if (after := _across(x, u)) is None:
     return None
-  size, regions = after.bounds[-1], []
+  regions = []
   for i in range(len(after.devices)):
     region = list(after.region(i, u.shape))
-    region[after.axis] = (size - after.bounds[i + 1], size - after.bounds[i])
+    for cut in after.cuts:
+      if cut.axis in u.arg:
+        start, stop = after.span(cut, i)
+        region[cut.axis] = (cut.bounds[-1] - stop, cut.bounds[-1] - start)
     regions.append(region)
   return multi(after, [part.flip(u.arg) for part in for_each(x, after, regions)])
 
 
 def _pad_across(x: UOp, u: UOp) -> UOp | None:
-  if (after := _across(u)) is None or after.axis is None:
+  if (after := _across(x, u)) is None:
     return None
-  axis, size = after.axis, int(x.shape[after.axis])
-  around = list(pairs(u.geometry))
-  first = around[axis][0]
-  assert isinstance(first, int)
   regions, paddings = [], []
-  for start, stop in zip(after.bounds, after.bounds[1:]):
-    low, high = max(start - first, 0), min(stop - first, size)
-    low, high = (low, high) if low < high else (0, 0)  # nothing but padding
-    regions.append([(low, high) if a == axis else whole for a, whole in enumerate(_whole(x))])
-    paddings.append([(low - start + first, stop - first - high) if a == axis else p for a, p in enumerate(around)])
+  for i in range(len(after.devices)):
+    region, padding = list(_whole(x)), list(pairs(u.geometry))
+    for cut in after.cuts:
+      size, before = int(x.shape[cut.axis]), padding[cut.axis][0]
+      assert isinstance(before, int)
+      start, stop = after.span(cut, i)
+      low, high = max(start - before, 0), min(stop - before, size)
+      low, high = (low, high) if low < high else (0, 0)  # nothing but padding
+      region[cut.axis], padding[cut.axis] = (low, high), (low - start + before, stop - before - high)
+    regions.append(region)
+    paddings.append(padding)
   made: list[UOp] = []
   for i, part in zip(after.here, for_each(x, after, regions), strict=True):
     if 0 in part.shape:
@@ -181,13 +190,16 @@ def _pad_across(x: UOp, u: UOp) -> UOp | None:
 
 
 def _reduce_here(x: UOp, u: UOp) -> UOp | None:
-  return None if layout(x).axis in u.arg[1] else multi(layout(u), [u.with_src((piece,)) for piece in x.src])
+  if layout(x).cut_axes & set(u.arg[1]):
+    return None
+  return multi(layout(u), [u.with_src((piece,)) for piece in x.src])
 
 
 def _reduce_across(x: UOp, u: UOp) -> UOp | None:
-  if layout(x).axis not in u.arg[1]:
+  op, axes = u.arg
+  if not layout(x).cut_axes & set(axes):
     return None
-  return multi(layout(u), combined(u.arg[0], [u.with_src((piece,)) for piece in x.src], layout(u)))
+  return multi(layout(u), combined(op, [u.with_src((piece,)) for piece in x.src], layout(x), axes, u.shape))
 
 
 def _on_each(u: UOp) -> UOp | None:
@@ -199,8 +211,8 @@ def _on_each(u: UOp) -> UOp | None:
 
 
 def _bitcast(x: UOp, u: UOp) -> UOp:
-  after = layout(u)
-  split = layout(x) if after.axis is not None else after
+  after, before = layout(u), layout(x)
+  split = before.with_cuts([c for c in before.cuts if c.axis in after.cut_axes])
   return multi(after, [u.with_src((piece,)) for piece in pieces_of(x, split)])
 
 
@@ -278,7 +290,7 @@ def _split(s: Samples, *shape: int, axis: int = 0) -> UOp:
   """A value in two pieces."""
   half = tuple([n // 2 if i == axis else n for i, n in enumerate(shape)])
   parts = [s.buffer(*half, slot=i, device=d) for i, d in enumerate(_BOTH)]
-  return multi(Sharding(_BOTH, axis, even_bounds(shape[axis], 2)), parts)
+  return multi(Sharding.of(_BOTH, axis, even_bounds(shape[axis], 2)), parts)
 
 
 def _copied(s: Samples, *shape: int) -> UOp:
@@ -325,10 +337,10 @@ DEVICE_RULES = PatternMatcher([
        near_miss=(lambda s: _split(s, 6, 4).shrink(((2, 5), (0, 4))).rtag(PART),
                   lambda s: _split(s, 6, 4, axis=1).reshape((24,)), lambda s: _split(s, 6, 4).flip((0,)))),
   rule("movement_of_all", UPat(GroupOp.Movement, src=(_x,), name="u", more=True), _moved_whole, grows=_EACH,
-       example=(lambda s: _split(s, 6, 4, axis=1).reshape((24,)), lambda s: _split(s, 6, 4).shrink(((4, 5), (0, 4)))),
+       example=lambda s: _split(s, 6, 4, axis=1).reshape((24,)),
        near_miss=(lambda s: _split(s, 6, 4).reshape((24,)), lambda s: _split(s, 6, 4).flip((0,)))),
   rule("shrink_across_pieces", UPat(Ops.SHRINK, src=(_x,), name="u", more=True), _shrink_across, grows=_EACH,
-       example=lambda s: _split(s, 8, 2).shrink(((5, 8), (0, 2))),
+       example=(lambda s: _split(s, 8, 2).shrink(((5, 8), (0, 2))), lambda s: _split(s, 6, 4).shrink(((4, 5), (0, 4)))),
        near_miss=lambda s: _split(s, 8, 2).shrink(((2, 8), (0, 2)))),
   rule("flip_across_pieces", UPat(Ops.FLIP, src=(_x,), name="u"), _flip_across, grows=_EACH,
        example=lambda s: _split(s, 6, 4).flip((0,)), near_miss=lambda s: _split(s, 6, 4).flip((1,))),

@@ -12,7 +12,7 @@ from tiny_sched.memory_plan import plan_memory
 from tiny_sched.merge_kernels import merge_kernels
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import rangeify
-from tiny_sched.ranks import collectives_in_order, digest_of
+from tiny_sched.ranks import collectives_in_order, digest_of, ranks_of
 from tiny_sched.work import tracker
 from tiny_uop import Ops, PatternMatcher, UOp, graph_rewrite, is_kernel, spec, value_nodes
 from tiny_uop.passes import Pass
@@ -22,10 +22,10 @@ def per_device(sink: UOp) -> UOp:
   """Values on several devices become a graph on each, with copies between them, by the rules of `device_rules`."""
   if not on_several_devices(value_nodes(sink)):
     return sink
-  graph = digest_of(sink)
+  graph, among = digest_of(sink), ranks_of(sink)
   parts = _rewritten(sink, PART_RULES, gate=_is_no_kernel, name="parts of sharded values")
   each = roots_on_devices(_rewritten(parts, DEVICE_RULES, bottom_up=True, gate=_is_no_kernel, name="devices"))
-  return collectives_in_order(each, graph)
+  return collectives_in_order(each, graph, among)
 
 
 def simplify_graph(sink: UOp) -> UOp:

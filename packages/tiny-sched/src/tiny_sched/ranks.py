@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from tiny_sched.index import known
-from tiny_sched.regions import Region, joined
+from tiny_sched.regions import Region, joined, put_together, sent
 from tiny_uop import (
   Collective,
   DType,
   KernelInfo,
   Ops,
+  Shape,
   Sharding,
   UOp,
   collective_of,
@@ -47,18 +49,43 @@ _GRAPHS = 64
 # *** pieces on ranks ***
 
 
-def for_ranks(x: UOp, regions: Sequence[Region]) -> UOp:
-  """The part of a value on several ranks that this rank needs. `regions[i]` is what the rank at position i takes; all
-  ranks call it with the same."""
+def for_ranks(x: UOp, regions: Sequence[Region]) -> list[UOp]:
+  """The parts of a value on several ranks that the devices of this process need. `regions[i]` is what the device of
+  number i takes; all ranks call it with the same.
+
+  What a device has is not sent to it. Along axes of the grid where each has what it takes, nothing is: the devices of a
+  row along the others exchange what they have, while those of other rows do the same.
+  """
   s = x.sharding
   assert s is not None
-  (me,) = s.here
-  if s.axis is None:
-    return x.src[0].shrink(regions[me])
-  sizes = [_numbers(r) for r in regions]
-  if all(r == sizes[0] for r in sizes):
-    return _gathered(x, s, s.axis, sizes[0], me)
-  return _exchanged(x, s, s.axis, sizes, me)
+  moved = [cut for cut in s.cuts if any(not _has(s.span(cut, i), r[cut.axis]) for i, r in enumerate(regions))]
+  if not moved:
+    return [piece.shrink(_inside(s, i, regions[i])) for i, piece in zip(s.here, x.src, strict=True)]
+  numbers = [_numbers(r) for r in regions]
+  along = [a for cut in moved for a in cut.along]
+  rows = s.rows(along)
+  move = _Move(x, s, numbers, all(numbers[j] == numbers[row[0]] for row in rows for j in row))
+  ranks, here = s.ranks, set(s.here)
+  within = all(len({ranks[j] for j in row}) == 1 for row in rows)
+  made: dict[int, UOp] = {}
+  for row in rows:
+    if here & set(row):
+      made |= move.within(row) if within else move.across(row, len(moved) == 1)
+  return [made[i] for i in s.here]
+
+
+def _has(span: tuple[int, int], wanted: tuple[sint, sint]) -> bool:
+  start, stop = wanted
+  return isinstance(start, int) and isinstance(stop, int) and (start >= stop or span[0] <= start <= stop <= span[1])
+
+
+def _inside(s: Sharding, device: int, region: Region) -> list[tuple[sint, sint]]:
+  """A region that a device has, in the coordinates of its piece."""
+  found = list(region)
+  for cut in s.cuts:
+    (start, stop), first = found[cut.axis], s.span(cut, device)[0]
+    found[cut.axis] = (start - first, stop - first) if _has(s.span(cut, device), (start, stop)) else (0, 0)
+  return found
 
 
 Numbers = list[tuple[int, int]]
@@ -71,52 +98,106 @@ def _numbers(region: Region) -> Numbers:
   return [(a, b) for a, b in found if a is not None and b is not None]
 
 
-def _overlap(s: Sharding, axis: int, region: Numbers, position: int) -> Numbers:
-  """What the rank at a position has of a region; in the coordinates of its piece."""
-  begin, end = s.bounds[position : position + 2]
-  start, stop = region[axis]
-  low, high = max(start, begin), min(stop, end)
-  return [(low - begin, max(low, high) - begin) if i == axis else r for i, r in enumerate(region)]
-
-
 def _elements(region: Numbers) -> int:
   return prod(b - a for a, b in region)  # type: ignore[return-value]  # numbers have a number as product
 
 
-def _part(piece: UOp, region: Numbers) -> UOp:
-  """A part of a piece as one row; of one that has no elements, something that is not sent."""
-  if not _elements(region):
-    return piece.shrink([(0, 1)] * len(piece.shape)).reshape((1,))
-  return piece.shrink(region).reshape((_elements(region),))
+def _sizes(region: Numbers) -> tuple[int, ...]:
+  return tuple([b - a for a, b in region])
 
 
-def _gathered(x: UOp, s: Sharding, axis: int, region: Numbers, me: int) -> UOp:
-  """All ranks get the same part: each sends what it has of it to all."""
-  overlaps = [_overlap(s, axis, region, i) for i in range(len(s.devices))]
-  counts = tuple([_elements(o) for o in overlaps])
-  arg = Collective("all_gather", s.ranks, (counts,), (counts,), me)
-  flat = carried_out(arg, [_part(x.src[0], overlaps[me])], [sum(counts)], s.homes[0])[0]
-  return _side_by_side(flat, [o[axis][1] - o[axis][0] for o in overlaps], region, axis)
+class _Move:
+  """What moves between the devices that a value is on: `regions[i]` of it to the device of number i."""
 
+  def __init__(self, x: UOp, s: Sharding, regions: Sequence[Numbers], same: bool) -> None:
+    self._s, self._regions, self._same = s, regions, same
+    self._pieces, self._homes = dict(zip(s.here, x.src)), dict(zip(s.here, s.homes))
+    self._ranks = s.ranks
+    sizes = [_elements(_numbers(s.region(i, x.shape))) for i in range(len(s.devices))]
+    self._extent = min(sizes), max(sizes)
+    words = f"{s} {regions}".replace("@=", "@")
+    self._token = hashlib.sha256(words.encode()).hexdigest()[:16]
 
-def _exchanged(x: UOp, s: Sharding, axis: int, regions: Sequence[Numbers], me: int) -> UOp:
-  """Each rank gets another part."""
-  to = [_overlap(s, axis, region, me) for region in regions]
-  of = [_overlap(s, axis, regions[me], i) for i in range(len(s.devices))]
-  sent, received = tuple([_elements(o) for o in to]), tuple([_elements(o) for o in of])
-  parts = [_part(x.src[0], o) for o, n in zip(to, sent) if n]
-  row = joined(parts, 0) if len(parts) > 1 else parts[0] if parts else _part(x.src[0], [(0, 0)])
-  total = sum(received)
-  arg = Collective("all_to_all", s.ranks, (sent,), (received,), me)
-  flat = carried_out(arg, [row], [max(total, 1)], s.homes[0])[0]
-  if not total:  # it takes part for the others
-    return flat.shrink([(0, 0)]).reshape([b - a for a, b in regions[me]])
-  return _side_by_side(flat, [o[axis][1] - o[axis][0] for o in of], regions[me], axis)
+  def within(self, row: Sequence[int]) -> dict[int, UOp]:
+    """What the devices of a row get, all of which are of this process: by copies."""
+    return {i: self._copied(row, i) for i in row}
+
+  def _copied(self, row: Sequence[int], i: int) -> UOp:
+    region = self._regions[i]
+    if 0 in _sizes(region):
+      return self._pieces[i].shrink([(0, 0)] * len(region)).reshape(_sizes(region))
+    homes = self._homes
+    return put_together(
+      self._s, row, region, lambda j, own: sent(self._pieces[j], own, homes[j], homes[i])
+    )  # fmt: skip
+
+  def across(self, row: Sequence[int], one_axis: bool) -> dict[int, UOp]:
+    """What those of this process in a row get, by a collective of the ranks in it: the first of them for the others."""
+    members: dict[int, list[int]] = {}
+    for j in row:
+      members.setdefault(self._ranks[j], []).append(j)
+    ranks, mine = tuple(members), [j for j in row if j in self._homes]
+    me, home = ranks.index(self._ranks[mine[0]]), self._homes[mine[0]]
+    takers = {rank: members[rank][:1] if self._same else members[rank] for rank in ranks}
+    here = [(j, i) for j in mine for i in takers[ranks[me]]]
+    if self._same:
+      parts = here
+      counts = tuple([sum(self._count(j, row[0]) for j in members[rank]) for rank in ranks])
+      arg = Collective("all_gather", ranks, (counts,), (counts,), me)
+    else:
+      parts = [(j, i) for rank in ranks for i in takers[rank] for j in mine]
+      to = tuple([sum(self._count(j, i) for i in takers[rank] for j in mine) for rank in ranks])
+      of = tuple([sum(self._count(j, i) for i in takers[ranks[me]] for j in members[rank]) for rank in ranks])
+      arg = Collective("all_to_all", ranks, (to,), (of,), me)
+    arrived = [(j, i) for rank in ranks for i in takers[ranks[me]] for j in members[rank]]
+    given = [self._part(j, i, home) for j, i in parts if self._count(j, i)]
+    data = joined(given, 0) if given else self._pieces[mine[0]].shrink([(0, 1)] * len(self._regions[0])).reshape((1,))
+    total = sum(self._count(j, i) for j, i in arrived)
+    arg = replace(arg, graph=self._token, extent=self._extent)
+    (flat,) = carried_out(arg, [data], [max(1, total)], home)
+    ends = list(accumulate([self._count(j, i) for j, i in arrived], initial=0))
+    places = {pair: (start, end) for pair, start, end in zip(arrived, ends, ends[1:])}
+    made: dict[int, UOp] = {}
+    for i in takers[ranks[me]]:
+      got = self._assembled(flat, row, i, places, one_axis and len(mine) == 1)
+      made |= {j: got if self._homes[j] == home else got.copy_to(self._homes[j]) for j in (mine if self._same else [i])}
+    return made
+
+  def _overlap(self, j: int, i: int) -> Numbers:
+    """What device j has of what device i takes; in the coordinates of its piece."""
+    found = list(self._regions[i])
+    for cut in self._s.cuts:
+      (begin, end), (start, stop) = self._s.span(cut, j), found[cut.axis]
+      low, high = max(start, begin), min(stop, end)
+      found[cut.axis] = (low - begin, max(low, high) - begin)
+    return found
+
+  def _count(self, j: int, i: int) -> int:
+    return _elements(self._overlap(j, i))
+
+  def _part(self, j: int, i: int, home: str) -> UOp:
+    """That part on a device of this process, as one row."""
+    own = self._overlap(j, i)
+    return sent(self._pieces[j], own, self._homes[j], home).reshape((_elements(own),))
+
+  def _assembled(
+    self, flat: UOp, row: Sequence[int], i: int, places: Mapping[tuple[int, int], tuple[int, int]], one_axis: bool
+  ) -> UOp:  # fmt: skip
+    """What device i takes, of the rows that have come."""
+    region = self._regions[i]
+    if 0 in _sizes(region):  # it takes part for the others
+      return flat.shrink([(0, 0)]).reshape(_sizes(region))
+    if one_axis:
+      axis = next(c.axis for c in self._s.cuts if any(self._s.place(c, j) != self._s.place(c, row[0]) for j in row))
+      return _side_by_side(flat, [_sizes(self._overlap(j, i))[axis] for j in row], region, axis)
+    return put_together(
+      self._s, row, region, lambda j, own: flat.shrink([places[j, i]]).reshape(_sizes(_numbers(own)))
+    )  # fmt: skip
 
 
 def _side_by_side(flat: UOp, lengths: Sequence[int], region: Numbers, axis: int) -> UOp:
   """Parts that came one after the other, each a row, put together along an axis."""
-  shape = [b - a for a, b in region]
+  shape = list(_sizes(region))
   before, after = shape[:axis], shape[axis + 1 :]
   used = [n for n in lengths if n]
   if prod(before) == 1 or len(used) == 1:
@@ -136,23 +217,59 @@ def _side_by_side(flat: UOp, lengths: Sequence[int], region: Numbers, axis: int)
 # *** sums ***
 
 
-def summed(op: Ops, partial: UOp, s: Sharding) -> UOp:
-  """The partial results of all ranks combined, on each of them."""
-  size = _size(partial)
-  arg = Collective("all_reduce", s.ranks, position=s.here[0], op=op)
-  return carried_out(arg, [partial.reshape((size,))], [size], s.homes[0])[0].reshape(partial.shape)
+def summed(
+  op: Ops, partials: Sequence[UOp], s: Sharding, along: Sequence[int], after: Sharding, shape: Shape
+) -> list[UOp]:  # fmt: skip
+  """The partial results of all devices of each row along axes of the grid combined, on each of those of this process:
+  first of those of a rank, then of the ranks. The result lies as `after` says, and has a shape."""
+  sizes = [_elements(_numbers(after.region(i, shape))) for i in range(len(s.devices))]
+  terms, homes, made = dict(zip(s.here, partials)), dict(zip(s.here, s.homes)), dict[int, UOp]()
+  numbers = s.ranks
+  for row in s.rows(along):
+    mine, ranks = [j for j in row if j in terms], tuple(dict.fromkeys([numbers[j] for j in row]))
+    if not mine:
+      continue
+    home, me = homes[mine[0]], ranks.index(numbers[mine[0]])
+    total = chain(op, [terms[j] if homes[j] == home else terms[j].copy_to(home) for j in mine])
+    if len(ranks) > 1:
+      arg = Collective("all_reduce", ranks, position=me, op=op, extent=(min(sizes), max(sizes)))
+      size = _size(total)
+      total = carried_out(arg, [total.reshape((size,))], [size], home)[0].reshape(total.shape)
+    made |= {j: total if homes[j] == home else total.copy_to(homes[j]) for j in mine}
+  return [made[i] for i in s.here]
 
 
-def scattered(x: UOp, s: Sharding) -> UOp | None:
-  """The piece that this rank has, as `s` says, of a value that is computed from one sum over all ranks and is on each
-  of them: of a gradient whose state is in pieces. The sum is made where its terms are needed, then. None where it would
-  have to be whole all the same.
+def scattered(x: UOp, s: Sharding) -> list[UOp] | None:
+  """The pieces that this process has, as `s` says, of a value that lies so but for one axis, and is computed from a sum
+  over the ranks that have the pieces of that: of a gradient whose state is in pieces. The sum is made where its terms
+  are needed, then. None where it would have to be whole all the same.
   """
-  (me,) = s.here
-  if s.axis is None or not all(isinstance(n, int) for n in x.shape):
+  before = x.sharding
+  before = None if before is None else before.in_grid(s.grid)
+  if before is None or not all(isinstance(n, int) for n in x.shape):
     return None
+  more = [cut for cut in s.cuts if cut not in before.cuts]
+  if len(more) != 1 or len(before.cuts) + 1 != len(s.cuts):
+    return None
+  found, ranks = [], s.ranks
+  for i, piece in zip(s.here, x.src, strict=True):
+    row = s.row(i, more[0].along)
+    alone = len({ranks[j] for j in row}) == len(row)
+    one_axis = Sharding.of(tuple([s.devices[j] for j in row]), more[0].axis, more[0].bounds)
+    if not alone or (own := _scattered(piece, one_axis)) is None:
+      return None
+    found.append(own)
+  return found
+
+
+def _scattered(x: UOp, s: Sharding) -> UOp | None:
+  """The piece that this rank has, of a value that each rank of a row has."""
+  (me,) = s.here
+  assert s.axis is not None
   if (call := _sum_under(x)) is not None:
     body = call.src[0].src[0]
+    if body.arg.ranks != s.ranks:
+      return None
     order = (s.axis, *[i for i in range(len(x.shape)) if i != s.axis])
     first = x.substitute({call: call.src[2]}).permute(order)
     inner = _size(first) // int(x.shape[s.axis])
@@ -164,9 +281,9 @@ def scattered(x: UOp, s: Sharding) -> UOp | None:
   if x.op in _ELEMENT_BY_ELEMENT and x.shape:
     sources = []
     for source in x.src:
-      piece = source if not source.shape else scattered(source, s)
+      piece = source if not source.shape else _scattered(source, s)
       sources.append(piece if piece is not None else source.shrink(s.region(me, x.shape)))
-    return x.with_src(tuple(sources)) if _sums_below(x) else None
+    return x.with_src(tuple(sources)) if _sums_below(x, s.ranks) else None
   return None
 
 
@@ -181,16 +298,25 @@ def _sum_under(x: UOp) -> UOp | None:
   return x if body is not None and body.arg.kind == "all_reduce" else None
 
 
-def _sums_below(x: UOp) -> bool:
-  """Whether a few operations of one value each lie between it and a sum."""
-  return any(_sum_under(s) is not None or (s.op in _ELEMENT_BY_ELEMENT and _sums_below(s)) for s in x.src)
+def _sums_below(x: UOp, ranks: tuple[int, ...]) -> bool:
+  """Whether a few operations of one value each lie between it and a sum over these ranks."""
+  for s in x.src:
+    call = _sum_under(s)
+    if (
+      call.src[0].src[0].arg.ranks == ranks
+      if call is not None
+      else s.op in _ELEMENT_BY_ELEMENT and _sums_below(s, ranks)
+    ):
+      return True
+  return False
 
 
 # *** all collectives of a graph ***
 
 
-def collectives_in_order(sink: UOp, graph: str) -> UOp:
+def collectives_in_order(sink: UOp, graph: str, among: tuple[int, ...]) -> UOp:
   """The graph with its collectives in buckets, made of those that only move bytes, numbered; all of them are roots.
+  `graph` is its digest, and `among` are the ranks that have it.
 
   A rank carries out all of them, whether it needs their results or not: others do.
   """
@@ -208,7 +334,7 @@ def collectives_in_order(sink: UOp, graph: str) -> UOp:
     levels[u] = level
   if not found:
     return sink
-  made = _Made(graph)
+  made = _Made(graph, among)
   for level in sorted(found):
     for same in found[level].values():
       # What is ready first travels first: of gradients, those of the last layer. All ranks have the same reductions
@@ -223,7 +349,7 @@ def _buckets(calls: Iterable[UOp]) -> list[list[UOp]]:
   groups: list[list[UOp]] = [[]]
   total = 0
   for call in calls:
-    nbytes = _size(call.src[2]) * call.dtype.itemsize
+    nbytes = call.src[0].src[0].arg.extent[1] * call.dtype.itemsize
     if groups[-1] and total + nbytes > BUCKET_BYTES.value:
       groups.append([])
       total = 0
@@ -235,8 +361,8 @@ def _buckets(calls: Iterable[UOp]) -> list[list[UOp]]:
 class _Made:
   """What the collectives of a graph have become."""
 
-  def __init__(self, graph: str) -> None:
-    self.graph = graph
+  def __init__(self, graph: str, among: tuple[int, ...]) -> None:
+    self.graph, self.among = graph, among
     self.calls: list[UOp] = []
     """One CALL of each, in order."""
     self._done: dict[UOp, UOp] = {}
@@ -258,7 +384,7 @@ class _Made:
     if arg.kind == "reduce_scatter":
       results = self._added(args[0], inputs, [a.sent[0] for a in args], device)
     elif arg.kind == "all_reduce":
-      results = self._all_added(arg, inputs, device)
+      results = self._all_added(args, inputs, device)
     else:
       sent, received = tuple([a.sent[0] for a in args]), tuple([a.received[0] for a in args])
       sizes = [max(1, sum(r)) for r in received]
@@ -266,20 +392,21 @@ class _Made:
     self._done |= dict(zip(bucket, results, strict=True))
 
   def _move(self, arg: Collective, inputs: Sequence[UOp], sizes: Sequence[int], device: str) -> list[UOp]:
-    results = carried_out(replace(arg, number=len(self.calls), graph=self.graph), inputs, sizes, device)
+    arg = replace(arg, number=len(self.calls), graph=self.graph, among=self.among, extent=(0, 0))
+    results = carried_out(arg, inputs, sizes, device)
     self.calls.append(results[0])
     return results
 
-  def _all_added(self, arg: Collective, inputs: Sequence[UOp], device: str) -> list[UOp]:
-    count, op = len(arg.ranks), _op_of(arg)
-    small = [n for n, x in enumerate(inputs) if _size(x) < count or _size(x) * x.dtype.itemsize * count <= DIRECTLY]
+  def _all_added(self, args: Sequence[Collective], inputs: Sequence[UOp], device: str) -> list[UOp]:
+    arg, count, op = args[0], len(args[0].ranks), _op_of(args[0])
+    sizes = [(least, most * x.dtype.itemsize * count) for (least, most), x in zip([a.extent for a in args], inputs)]
+    small = [n for n, (least, nbytes) in enumerate(sizes) if least < count or nbytes <= DIRECTLY]
     large = [n for n in range(len(inputs)) if n not in set(small)]
     results: dict[int, UOp] = {}
     if small:
       counts = tuple([(_size(inputs[n]),) * count for n in small])
       all_of = replace(arg, kind="all_gather", op=None, sent=counts, received=counts)
-      sizes = [sum(c) for c in counts]
-      partials = self._move(all_of, [inputs[n] for n in small], sizes, device)
+      partials = self._move(all_of, [inputs[n] for n in small], [sum(c) for c in counts], device)
       results |= {n: _as(p.dtype, _sum_of_rows(op, p, count)) for n, p in zip(small, partials)}
     if large:
       chunks = [_chunks(_size(inputs[n]), count) for n in large]
@@ -367,6 +494,15 @@ def _spans(root: UOp) -> bool:
   return isinstance(device, tuple) and "@" in device[0]
 
 
+def ranks_of(sink: UOp) -> tuple[int, ...]:
+  """The ranks that have the part of a graph that is on several."""
+  found: set[int] = set()
+  for u in value_nodes(UOp.sink(*[r for r in sink.src if _spans(r)])):
+    if isinstance(u.device, tuple) and "@" in u.device[0]:
+      found.update(Sharding(u.device).ranks)
+  return tuple(sorted(found))
+
+
 def _has_pieces(u: UOp) -> bool:
   return u.op is Ops.MULTI and isinstance(u.arg, Sharding)
 
@@ -390,8 +526,8 @@ def digest_of(sink: UOp) -> str:
       places[u] = places[u.src[0]]
       continue
     if _has_pieces(u):
-      text = f"{u.shape}, {'whole' if u.arg.axis is None else f'in pieces of axis {u.arg.axis} at {u.arg.bounds}'}, "
-      text += f"on {' '.join(u.arg.devices)}"
+      pieces = [f"axis {cut.axis} at {cut.bounds} along {cut.along} of {u.arg.grid}" for cut in u.arg.cuts]
+      text = f"{u.shape}, {', '.join(pieces) or 'whole'}, on {' '.join(u.arg.devices)}"
     else:
       arg = u.arg[1] if u.op is Ops.BUFFER else u.arg
       sources = " ".join([f"%{places[s]}" for s in u.src if s in places])

@@ -163,7 +163,7 @@ def _on(device: str, t: T) -> T:
 
 
 def _in_pieces(make: Maker, threads: int, results: tuple[Array, ...], sharding: Sharding, *inputs: T) -> tuple[T, ...]:
-  if sharding.axis != 0 or sharding.spans:
+  if len(sharding.cuts) != 1 or sharding.grid or sharding.axis != 0 or sharding.spans:
     whole = called(make, threads, results, *[t.to(sharding.homes[0]) for t in inputs])
     return tuple([t._wrap(t.uop.laid_out(Sharding(sharding.devices)), False) for t in whole])
   pieces = []

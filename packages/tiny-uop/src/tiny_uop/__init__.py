@@ -10,6 +10,7 @@ from tiny_uop.args import (
   AxisType,
   Collective,
   CustomGradient,
+  Cut,
   KernelInfo,
   Opt,
   OptOps,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = [
   "ACCUMULATORS", "ASYNC", "STREAMING", "Accumulate", "AddrSpace", "AxisType", "BoundsError", "Collective", "Context",
-  "ContextVar", "CustomGradient", "DType", "Devices", "DiffLine", "EnvironmentVariable", "GroupOp", "IR_VERSION",
+  "ContextVar", "CustomGradient", "Cut", "DType", "Devices", "DiffLine", "EnvironmentVariable", "GroupOp", "IR_VERSION",
   "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError", "Pass", "PatternMatcher", "ProgramInfo",
   "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding", "SpecError", "Stage", "UOp", "UPat",
   "check_bounds", "collective_of", "diff_graphs", "dtypes", "evaluate", "even_bounds", "exec_alu", "getenv",

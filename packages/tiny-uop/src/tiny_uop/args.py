@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
 from functools import cache
 from types import UnionType
@@ -95,31 +97,99 @@ class Opt:
 
 
 @dataclass(frozen=True)
-class Sharding:
-  """Where the elements of a value are: all of them on each of `devices` (`axis` None), or piece i, the positions from
-  `bounds[i]` to before `bounds[i + 1]` of an axis, on device i. No piece is empty.
+class Cut:
+  """An axis of a value in pieces: piece i is the positions from `bounds[i]` to before `bounds[i + 1]`; none is empty.
 
+  The pieces lie along axes of the grid of devices, `along`: a device has the piece of its place there, where the last
+  of these axes counts the fastest. Devices that differ elsewhere only have the same.
+  """
+
+  axis: int
+  bounds: tuple[int, ...]
+  along: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True)
+class Sharding:
+  """Where the elements of a value are: all of them on each of `devices`, or pieces of some axes, one `Cut` for each.
+
+  `grid` are the sizes of the grid that the devices lie in, row by row; () for one row. `with_cuts` gives the one form
+  of a layout: cuts in the order of their axes, and no grid where no cut tells its axes apart.
   Devices of other processes have their rank behind the name: `CPU@3`. Where there are such, this process's own have
   `@=` and its rank: `CPU@=1` is the device CPU here, in the process of rank 1.
   """
 
   devices: tuple[str, ...]
-  axis: int | None = None
-  bounds: tuple[int, ...] = ()
+  cuts: tuple[Cut, ...] = ()
+  grid: tuple[int, ...] = ()
+
+  @staticmethod
+  def of(devices: tuple[str, ...], axis: int | None = None, bounds: Sequence[int] = ()) -> Sharding:
+    """One piece of an axis on each device; all of the value on each for None."""
+    return Sharding(devices, () if axis is None else (Cut(axis, tuple(bounds)),))
+
+  @property
+  def axis(self) -> int | None:
+    """The axis that is in pieces; None where none is. Raises ValueError where several are: see `cuts`."""
+    return self._only().axis if self.cuts else None
+
+  @property
+  def bounds(self) -> tuple[int, ...]:
+    """Where the pieces of `axis` begin, and its end."""
+    return self._only().bounds if self.cuts else ()
+
+  def _only(self) -> Cut:
+    if len(self.cuts) > 1:
+      raise ValueError(f"a value in pieces of axes {', '.join(str(c.axis) for c in self.cuts)}; expected one axis")
+    return self.cuts[0]
+
+  @property
+  def cut_axes(self) -> frozenset[int]:
+    """The axes that are in pieces."""
+    return frozenset([c.axis for c in self.cuts])
+
+  def place(self, cut: Cut, device: int) -> int:
+    """Which piece of a cut a device has, given by its number."""
+    grid, found = self.grid or (len(self.devices),), 0
+    for along in cut.along:
+      found = found * grid[along] + device // math.prod(grid[along + 1 :]) % grid[along]
+    return found
+
+  def span(self, cut: Cut, device: int) -> tuple[int, int]:
+    """(start, stop) of that piece."""
+    place = self.place(cut, device)
+    return cut.bounds[place], cut.bounds[place + 1]
 
   def region(self, device: int, shape: Shape) -> tuple[tuple[sint, sint], ...]:
     """(start, stop) per axis of what is on a device, given by its number, of a value of a shape."""
-    whole: list[tuple[sint, sint]] = [(0, s) for s in shape]
-    if self.axis is not None:
-      whole[self.axis] = (self.bounds[device], self.bounds[device + 1])
-    return tuple(whole)
+    found: list[tuple[sint, sint]] = [(0, s) for s in shape]
+    for cut in self.cuts:
+      found[cut.axis] = self.span(cut, device)
+    return tuple(found)
 
   def part_shape(self, device: int, shape: Shape) -> Shape:
     """The shape of what is on a device, given by its number, of a value of a shape."""
-    if self.axis is None:
-      return shape
-    length = self.bounds[device + 1] - self.bounds[device]
-    return (*shape[: self.axis], length, *shape[self.axis + 1 :])
+    found = list(shape)
+    for cut in self.cuts:
+      start, stop = self.span(cut, device)
+      found[cut.axis] = stop - start
+    return tuple(found)
+
+  def row(self, device: int, along: Collection[int]) -> tuple[int, ...]:
+    """The numbers of the devices whose place differs from that of a device along some axes of the grid only."""
+    grid = self.grid or (len(self.devices),)
+    places = [range(0, math.prod(grid[i:]), math.prod(grid[i + 1 :])) for i in range(len(grid))]
+    own = [device % math.prod(grid[i:]) // step.step * step.step for i, step in enumerate(places)]
+    steps = [step if i in along else (first,) for i, (step, first) in enumerate(zip(places, own))]
+    return tuple(map(sum, itertools.product(*steps)))
+
+  def rows(self, along: Collection[int]) -> list[tuple[int, ...]]:
+    """All rows of devices along some axes of the grid: each device is in one."""
+    found: dict[int, tuple[int, ...]] = {}
+    for device in range(len(self.devices)):
+      if device not in found:
+        found |= dict.fromkeys(row := self.row(device, along), row)
+    return list(dict.fromkeys(found.values()))
 
   @property
   def spans(self) -> bool:
@@ -143,15 +213,36 @@ class Sharding:
     """The rank of each device; of devices of one process, none."""
     return tuple([int(name.partition("@")[2].lstrip("=")) for name in self.devices]) if self.spans else ()
 
-  def along(self, axis: int | None, bounds: Sequence[int] = ()) -> Sharding:
-    """Another layout on the same devices."""
-    return Sharding(self.devices, axis, tuple(bounds))
+  def with_cuts(self, cuts: Iterable[Cut]) -> Sharding:
+    """Another layout on the same devices in the same grid."""
+    found = tuple(sorted(cuts, key=lambda c: c.axis))
+    if all(len(c.along) == max(1, len(self.grid)) for c in found):
+      return Sharding(self.devices, tuple([Cut(c.axis, c.bounds) for c in found]))
+    return Sharding(self.devices, found, self.grid)
 
-  def evenly(self, axis: int, size: sint) -> Sharding:
-    """Pieces of an axis as equal as can be; all of it on each device where there are fewer positions than devices."""
-    if not isinstance(size, int) or size < len(self.devices):
-      return self.along(None)
-    return self.along(axis, even_bounds(size, len(self.devices)))
+  def in_grid(self, grid: tuple[int, ...]) -> Sharding | None:
+    """The same layout told of another grid, () for one row; None where that cannot be. Not in its one form."""
+    if self.grid == grid:
+      return self
+    if self.grid and self.cuts:
+      return None
+    every = tuple(range(len(grid)))
+    return Sharding(self.devices, tuple([Cut(c.axis, c.bounds, every) for c in self.cuts]), grid)
+
+  def joined(self, other: Sharding) -> Sharding:
+    """This layout, with the cuts of another on the same devices that go together with its own: of other axes, along
+    other axes of the grid."""
+    grid = self.grid or other.grid
+    mine, more = self.in_grid(grid), other.in_grid(grid)
+    if mine is None or more is None:
+      return self
+    axes, taken = mine.cut_axes, {a for c in mine.cuts for a in c.along}
+    return mine.with_cuts([*mine.cuts, *[c for c in more.cuts if c.axis not in axes and not taken & set(c.along)]])
+
+  def evenly(self, cut: Cut, size: sint) -> Cut | None:
+    """Pieces of an axis as equal as can be, along the same axes of the grid; None where there are fewer positions."""
+    count = len(cut.bounds) - 1
+    return Cut(cut.axis, even_bounds(size, count), cut.along) if isinstance(size, int) and size >= count else None
 
 
 def even_bounds(size: int, count: int) -> tuple[int, ...]:
@@ -184,7 +275,13 @@ class Collective:
   number: int = 0
   """Its place among the collectives of the schedule: all ranks keep to that order."""
   graph: str = ""
-  """Of the graph that it belongs to, as all ranks have it: a digest that they compare."""
+  """Of the graph that it belongs to, as all ranks have it: a digest that they compare. Before collectives are numbered,
+  of what moves where, so that two that are the same for one rank and not for others stay two."""
+  among: tuple[int, ...] = ()
+  """The ranks that have this graph, and compare it; () for those that take part."""
+  extent: tuple[int, int] = (0, 0)
+  """The fewest and the most elements that a rank gives here, or gives meanwhile in another row of the grid. What ranks
+  decide by a size they decide by these, and so alike."""
 
 
 @dataclass(frozen=True)
@@ -247,6 +344,7 @@ ARG_TYPES: dict[str, type] = {
     AddrSpace,
     OptOps,
     Opt,
+    Cut,
     Sharding,
     Collective,
     KernelInfo,

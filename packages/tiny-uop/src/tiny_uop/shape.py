@@ -123,9 +123,9 @@ def _reduce(u: UOp) -> Shape | None:
 
 def _multi(u: UOp) -> Shape | None:
   shape = u.src[0]._shape
-  if isinstance(u.arg, Sharding):  # a Sharding: of the pieces, only those of this process are there
-    axis, bounds = u.arg.axis, u.arg.bounds
-    return shape if axis is None or shape is None else (*shape[:axis], bounds[-1], *shape[axis + 1 :])
+  if isinstance(u.arg, Sharding):  # a Sharding: of the pieces, only those of this process may be there
+    ends = {cut.axis: cut.bounds[-1] for cut in u.arg.cuts}
+    return None if shape is None else tuple([ends.get(i, s) for i, s in enumerate(shape)])
   if u.arg is None or shape is None:
     return shape
   total: sint = 0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from tiny_uop.args import Sharding
+from tiny_uop.args import Cut, Sharding
 from tiny_uop.ops import GroupOp, Ops
 from tiny_uop.shape import Shape, pairs, prod, same_size
 
@@ -41,25 +41,37 @@ def _exactly(bounds: Sequence[int], factor: int, divisor: int) -> tuple[int, ...
 
 def is_local(u: UOp) -> bool:
   """Whether a movement operation leaves every element on the device, or the devices, that it is on."""
-  before, after = u.src[0].sharding, u.sharding
-  if before is None or before.axis is None or after is None:
-    return True
+  s = u.src[0].sharding
+  return s is None or u.sharding is None or all(_stays(u, cut) for cut in s.cuts)
+
+
+def _stays(u: UOp, cut: Cut) -> bool:
+  """Whether a movement operation leaves every element in its piece of an axis."""
   if u.op is Ops.RESHAPE:
-    return after.axis is not None
+    return regrouped(u.src[0].shape, u.shape, cut.axis, cut.bounds) is not None
   if u.op is Ops.FLIP:
-    return before.axis not in u.arg
+    return cut.axis not in u.arg
   if u.op is Ops.PAD:
-    return pairs(u.geometry)[before.axis] == (0, 0)
-  return u.op is not Ops.SHRINK or kept(before, u) is not None
+    return pairs(u.geometry)[cut.axis] == (0, 0)
+  return u.op is not Ops.SHRINK or kept(cut, u) is not None
 
 
-def kept(s: Sharding, shrink: UOp) -> tuple[int, ...] | None:
+def gathered_first(u: UOp) -> Sharding:
+  """What of the layout of its source is left where a movement operation begins: without the cuts that its result has
+  not. A SHRINK takes what it wants of pieces, unless that is symbolic."""
+  s = u.src[0].sharding
+  assert s is not None
+  if u.op is Ops.SHRINK:
+    return s.with_cuts([cut for cut in s.cuts if all(isinstance(n, int) for n in pairs(u.geometry)[cut.axis])])
+  return s.with_cuts([cut for cut in s.cuts if _MOVED[u.op](u, s, cut) is not None])
+
+
+def kept(cut: Cut, shrink: UOp) -> tuple[int, ...] | None:
   """The bounds of what a SHRINK leaves of each piece; None where one of them would be empty, or that is not known."""
-  assert s.axis is not None
-  start, stop = pairs(shrink.geometry)[s.axis]
+  start, stop = pairs(shrink.geometry)[cut.axis]
   if not isinstance(start, int) or not isinstance(stop, int):
     return None
-  bounds = tuple([min(max(b, start), stop) - start for b in s.bounds])
+  bounds = tuple([min(max(b, start), stop) - start for b in cut.bounds])
   return bounds if all(a < b for a, b in zip(bounds, bounds[1:])) else None
 
 
@@ -72,47 +84,52 @@ def _elementwise(u: UOp) -> Sharding | None:
     if found is not None and other.devices != found.devices:
       these, those = ", ".join(found.devices), ", ".join(other.devices)
       raise ValueError(f"{u.op.name} of values on {these} and on {those}: copy one of them first")
-    if found is None or found.axis is None:
-      found = other
+    found = other if found is None else found.joined(other)
   return found
 
 
 def _bitcast(u: UOp) -> Sharding | None:
   s, old, new = u.src[0]._sharding, u.src[0].dtype.itemsize, u.dtype.itemsize
-  if s is None or s.axis is None or old == new or s.axis != len(u.shape) - 1:
+  if s is None or not s.cuts or old == new:
     return s
-  scaled = _exactly(s.bounds, old, new)
-  return s.along(None) if scaled is None else s.along(s.axis, scaled)
+  last, cuts = len(u.shape) - 1, []
+  for cut in s.cuts:
+    scaled = cut.bounds if cut.axis != last else _exactly(cut.bounds, old, new)
+    if scaled is not None:
+      cuts.append(Cut(cut.axis, scaled, cut.along))
+  return s.with_cuts(cuts)
 
 
-def _reshape(u: UOp, s: Sharding, axis: int) -> Sharding:
-  found = regrouped(u.src[0].shape, u.shape, axis, s.bounds)
-  return s.along(None) if found is None else s.along(*found)
+def _reshape(u: UOp, s: Sharding, cut: Cut) -> Cut | None:
+  found = regrouped(u.src[0].shape, u.shape, cut.axis, cut.bounds)
+  return None if found is None else Cut(*found, cut.along)
 
 
-def _pad(u: UOp, s: Sharding, axis: int) -> Sharding:
-  return s if pairs(u.geometry)[axis] == (0, 0) else s.evenly(axis, u.shape[axis])
+def _pad(u: UOp, s: Sharding, cut: Cut) -> Cut | None:
+  return cut if pairs(u.geometry)[cut.axis] == (0, 0) else s.evenly(cut, u.shape[cut.axis])
 
 
-def _shrink(u: UOp, s: Sharding, axis: int) -> Sharding:
-  bounds = kept(s, u)
-  return s.evenly(axis, u.shape[axis]) if bounds is None else s.along(axis, bounds)
+def _shrink(u: UOp, s: Sharding, cut: Cut) -> Cut | None:
+  bounds = kept(cut, u)
+  return s.evenly(cut, u.shape[cut.axis]) if bounds is None else Cut(cut.axis, bounds, cut.along)
 
 
-_MOVED: dict[Ops, Callable[[Any, Sharding, int], Sharding]] = {
+_MOVED: dict[Ops, Callable[[Any, Sharding, Cut], Cut | None]] = {
   Ops.RESHAPE: _reshape,
-  Ops.EXPAND: lambda u, s, axis: s,  # only an axis of size 1 changes, which is in no pieces
-  Ops.PERMUTE: lambda u, s, axis: s.along(u.arg.index(axis), s.bounds),
+  Ops.EXPAND: lambda u, s, cut: cut,  # only an axis of size 1 changes, which is in no pieces
+  Ops.PERMUTE: lambda u, s, cut: Cut(u.arg.index(cut.axis), cut.bounds, cut.along),
   Ops.PAD: _pad,
   Ops.SHRINK: _shrink,
-  Ops.FLIP: lambda u, s, axis: s,
-  Ops.REDUCE: lambda u, s, axis: s.along(None) if axis in u.arg[1] else s,
+  Ops.FLIP: lambda u, s, cut: cut,
+  Ops.REDUCE: lambda u, s, cut: None if cut.axis in u.arg[1] else cut,
 }
 
 
 def _moved(u: UOp) -> Sharding | None:
   s = u.src[0]._sharding
-  return s if s is None or s.axis is None else _MOVED[u.op](u, s, s.axis)
+  if s is None or not s.cuts:
+    return s
+  return s.with_cuts([new for cut in s.cuts if (new := _MOVED[u.op](u, s, cut)) is not None])
 
 
 def _multi(u: UOp) -> Sharding:
@@ -120,7 +137,7 @@ def _multi(u: UOp) -> Sharding:
     return u.arg
   assert isinstance(u.device, tuple)
   ends = accumulate([int(s.shape[u.arg]) for s in u.src], initial=0) if u.arg is not None else ()
-  return Sharding(u.device, u.arg, tuple(ends))
+  return Sharding.of(u.device, u.arg, tuple(ends))
 
 
 _RULES: dict[Ops, Callable[[Any], Sharding | None]] = {

@@ -419,7 +419,7 @@ class UOp(Operators["UOp | float"], Node):
     """The value on several devices, all of it on each or a piece on each."""
     if self.sharding == sharding:
       return self
-    if sharding.axis is None:
+    if not sharding.cuts:
       return self.copy_to(sharding.devices)
     if sharding.spans:
       return UOp(Ops.COPY, self.dtype, (self, UOp(Ops.DEVICE, arg=sharding.devices)), sharding)
@@ -430,7 +430,8 @@ class UOp(Operators["UOp | float"], Node):
   @staticmethod
   def multi(sharding: Sharding, pieces: Sequence[UOp]) -> UOp:
     """A value of its pieces: those on the devices of this process, in their order."""
-    return UOp(Ops.MULTI, pieces[0].dtype, tuple(pieces), sharding if sharding.spans else sharding.axis)
+    apart = sharding.spans or sharding.grid
+    return UOp(Ops.MULTI, pieces[0].dtype, tuple(pieces), sharding if apart else sharding.axis)
 
   def assign(self, value: UOp) -> UOp:
     """The contents of this buffer after `value` has been written to it."""

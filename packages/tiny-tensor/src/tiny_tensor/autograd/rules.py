@@ -106,9 +106,9 @@ def of_multi(g: UOp, n: UOp) -> Grads:
   assert s is not None
   if s.spans:
     return tuple([None] * len(n.src))  # what this process has is data; who wants its gradient shards the tensor
-  if s.axis is None:
-    return (g.copy_to(s.devices[0]), *[None] * (len(n.src) - 1))
-  return tuple([g.shrink(s.region(i, n.shape)).copy_to(d) for i, d in enumerate(s.devices)])
+  first = {s.region(i, n.shape): i for i in reversed(range(len(s.devices)))}.values()
+  pieces = [(i in first, s.region(i, n.shape), d) for i, d in enumerate(s.devices)]
+  return tuple([(g.shrink(region) if s.cuts else g).copy_to(d) if own else None for own, region, d in pieces])
 
 
 def back_to(x: UOp, g: UOp, device: Devices | None) -> UOp:

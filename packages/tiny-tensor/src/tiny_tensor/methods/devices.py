@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from tiny_runtime import Device
 from tiny_tensor.base import TensorBase, is_const, place_const
 from tiny_tensor.capturing import note_write
 from tiny_tensor.naming import known_as
-from tiny_tensor.placement import DeviceLike, canonical, device_names
-from tiny_uop import Devices, DType, Ops, Sharding, UOp, even_bounds, prod
+from tiny_tensor.placement import DeviceLike, canonical, even_cut, sharding_on
+from tiny_uop import Devices, DType, Ops, Sharding, UOp, prod
 
 
 class DeviceMixin(TensorBase):
@@ -54,35 +54,26 @@ class DeviceMixin(TensorBase):
     """`to`, in place. The gradient moves along."""
     return self._become(self.to(device), lambda grad: grad.to(device))
 
-  def shard(self, devices: DeviceLike, axis: int | None = None) -> Self:
+  def shard(self, devices: DeviceLike, axis: int | Mapping[str, int] | None = None) -> Self:
     """The values on several devices: all of them on each (`axis` None), or in pieces along an axis, as equal as can be
     (of 10 rows, 4 devices get 3, 3, 2 and 2). One device is `to`.
 
+    Devices in a `DeviceMesh` may cut several axes: `t.shard(mesh, {"data": 0, "model": 1})` has pieces of axis 0 along
+    the axis "data" of the mesh, each of them in pieces of axis 1 along "model". What is not named has the same.
+
     `t.device` is the tuple of names then, and the pieces are `t.uop.sharding`. Operations compute each piece where it
     is; those that combine positions along the axis copy what they need of other pieces. Raises ValueError for an axis
-    that is shorter than the number of devices or of symbolic size, and for a device named twice; IndexError for an axis
-    that is not there.
+    that is shorter than the number of its pieces or of symbolic size, and for a device named twice; IndexError for an
+    axis that is not there; KeyError for a name that the mesh has not.
     """
-    if axis is not None and not -self.ndim <= axis < self.ndim:
-      raise IndexError(f"axis {axis} of a tensor of {self.ndim} axes")
-    names = device_names(devices)
-    there = self.uop.sharding
-    if axis is None and there is not None and there.axis is not None and there.devices == names:
-      return self._derive(self.uop.copy_to(names))
-    if len(names) == 1 or axis is None:
-      return self.to(names)
-    axis %= self.ndim
-    size = self.shape[axis]
-    if not isinstance(size, int):
-      raise ValueError(f"axis {axis} of shape {self.shape} has a symbolic size, so that pieces of it have none")
-    if size < len(names):
-      raise ValueError(
-        f"axis {axis} of shape {self.shape} is shorter than the {len(names)} devices {', '.join(names[:8])}: shard "
-        "another axis, or axis=None for a copy on each"
-      )
-    return self._laid_out(Sharding(names, axis, even_bounds(size, len(names))))
+    wanted, there = sharding_on(devices, axis, self.shape), self.uop.sharding
+    if wanted.cuts:
+      return self._laid_out(wanted)
+    if there is not None and there.cuts and there.devices == wanted.devices:
+      return self._derive(self.uop.copy_to(wanted.devices))
+    return self.to(wanted.devices)
 
-  def shard_(self, devices: DeviceLike, axis: int | None = None) -> Self:
+  def shard_(self, devices: DeviceLike, axis: int | Mapping[str, int] | None = None) -> Self:
     """`shard`, in place. The gradient is sharded along."""
     return self._become(self.shard(devices, axis), lambda grad: grad.shard(devices, axis))
 
@@ -91,15 +82,19 @@ class DeviceMixin(TensorBase):
     """The values where those of another tensor are; in pieces of the same axis if that has pieces. The number of axes
     has to be the same then: ValueError."""
     wanted = other.uop.sharding
-    if wanted is None or wanted.axis is None:
+    if wanted is None or not wanted.cuts:
       return self.to(other.device)
     if self.ndim != other.ndim:
+      axes = " and ".join([str(cut.axis) for cut in wanted.cuts])
       raise ValueError(
         f"shape {self.shape} cannot have pieces like a tensor of shape {other.shape}, which is in pieces along axis "
-        f"{wanted.axis}: use shard"
+        f"{axes}: use shard"
       )
-    same = self.shape[wanted.axis] == other.shape[wanted.axis]
-    return self._laid_out(wanted) if same else self.shard(wanted.devices, wanted.axis)
+    cuts = []
+    for cut in wanted.cuts:
+      same = self.shape[cut.axis] == other.shape[cut.axis]
+      cuts.append(cut if same else even_cut(self.shape, cut.axis, cut.along, len(cut.bounds) - 1))
+    return self._laid_out(wanted.with_cuts(cuts))
 
   def _laid_out(self, sharding: Sharding) -> Self:
     """The values as `sharding` has them."""
@@ -112,7 +107,7 @@ class DeviceMixin(TensorBase):
   def _in_pieces_of(self, other: Self) -> Self:
     """A tensor that all devices of `other` would have whole, and that they can make in its pieces instead."""
     wanted, uop = other.uop.sharding, self.uop
-    if wanted is None or wanted.axis is None or uop.device != wanted.devices or self.shape != other.shape:
+    if wanted is None or not wanted.cuts or uop.device != wanted.devices or self.shape != other.shape:
       return self
     kept = uop.op is Ops.CONTIGUOUS
     made = (uop.src[0] if kept else uop).laid_out(wanted)
@@ -131,14 +126,14 @@ def packable(source: UOp, sharding: Sharding) -> bool:
   """Whether pieces of a value lie scattered on one device that can put them in order before they are sent."""
   if not isinstance(source.device, str) or not computes(source.device) or is_const(source):
     return False
-  return sharding.axis is not None and not sharding.spans and prod(source.shape[: sharding.axis]) != 1
+  return not sharding.spans and any(prod(source.shape[: cut.axis]) != 1 for cut in sharding.cuts)
 
 
 def in_packets(source: UOp, sharding: Sharding) -> UOp:
   """The value in pieces, each made a run of memory before it is copied: a copy takes runs, and would take all of it."""
   parts = [(d, source.shrink(sharding.region(i, source.shape))) for i, d in enumerate(sharding.devices)]
   pieces = [part.copy_to(d) if d == source.device else part.contiguous().copy_to(d) for d, part in parts]
-  return UOp(Ops.MULTI, source.dtype, tuple(pieces), sharding.axis)
+  return UOp.multi(sharding, pieces)
 
 
 def computes(device: str) -> bool:
@@ -152,5 +147,6 @@ def placement(uop: UOp) -> str:
   if not isinstance(place, tuple):
     return place or "any device"
   sharding = uop.sharding
-  axis = None if sharding is None else sharding.axis
-  return f"{', '.join(place)} ({'each all of it' if axis is None else f'in pieces of axis {axis}'})"
+  axes = [] if sharding is None else [str(cut.axis) for cut in sharding.cuts]
+  how = f"in pieces of axis {' and '.join(axes)}" if axes else "each all of it"
+  return f"{', '.join(place)} ({how})"

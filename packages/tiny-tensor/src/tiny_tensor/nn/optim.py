@@ -12,7 +12,13 @@ from tiny_tensor.naming import known_as
 from tiny_tensor.origins import phase
 from tiny_tensor.placement import DeviceLike, canonical
 from tiny_tensor.tensor import Tensor
-from tiny_uop import dtypes
+from tiny_uop import Sharding, dtypes
+
+
+def _has_cuts(state: Sharding | None, pieces: Sharding) -> bool:
+  """Whether what lies as `state` says is in all the pieces of `pieces`, and maybe in smaller ones."""
+  found = None if state is None else state.in_grid(pieces.grid)
+  return not pieces.cuts or (found is not None and set(pieces.cuts) <= set(found.cuts))
 
 
 class Steps(Protocol):
@@ -79,11 +85,11 @@ class Optimizer:
 
   def follow(self) -> None:
     """Moves the state of parameters that lie on other devices, or in other pieces, than when the optimiser was made.
-    State in pieces of a parameter that is whole on the same devices stays: it is meant so."""
+    State in more pieces than its parameter, which it is on the same devices as, stays: it is meant so."""
     for name in self.per_parameter:
       for state, p in zip(getattr(self, name), self.params):
         pieces = p.uop.sharding
-        apart = pieces is not None and pieces.axis is not None and state.uop.sharding != pieces
+        apart = pieces is not None and not _has_cuts(state.uop.sharding, pieces)
         if state.device != p.device or apart:
           state._become(state.shard_like(p), lambda grad: grad)
 

@@ -17,7 +17,7 @@ from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.custom_gradient import Grads, derivative_of, inputs_of, results_of, with_gradient
 from tiny_tensor.autograd.rules import sum_to
 from tiny_tensor.custom_kernel import repeated_kernel
-from tiny_uop import Devices, GroupOp, Ops, UOp, sint, written_params
+from tiny_uop import Cut, Devices, GroupOp, Ops, UOp, sint, written_params
 from tiny_uop.shape import pairs
 
 Rule: TypeAlias = "Callable[[Batching, UOp], UOp]"
@@ -138,7 +138,7 @@ def _multi(b: Batching, u: UOp) -> UOp:
   pieces = tuple([b.all(s) for s in u.src])
   s = u.sharding
   assert s is not None
-  return UOp.multi(s if s.axis is None else s.along(s.axis + 1, s.bounds), pieces)
+  return UOp.multi(s.with_cuts([Cut(cut.axis + 1, cut.bounds, cut.along) for cut in s.cuts]), pieces)
 
 
 def _custom_gradient(b: Batching, u: UOp) -> UOp:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tiny_uop.args import CustomGradient, Sharding
 from tiny_uop.kernel import is_kernel, kernel_params, written_params
 from tiny_uop.ops import GroupOp, Ops
-from tiny_uop.shape import all_known, pairs, prod, same_shape, same_size
+from tiny_uop.shape import Shape, all_known, pairs, prod, same_shape, same_size
 from tiny_uop.spec.rows import alike, are_names, is_a, is_integer, is_name, is_value, row, void
 
 if TYPE_CHECKING:
@@ -70,11 +70,25 @@ def _own_gradient(u: UOp) -> bool:
   return numbered and bundle.op is Ops.SINK and u.dtype is value.dtype and is_value(u.dtype)
 
 
+def _layout(s: Sharding, shape: Shape) -> bool:
+  """Whether a layout is in its one form, has a device for each place of its grid, and a piece for each place of it that
+  a cut tells apart."""
+  grid = s.grid or (len(s.devices),)
+  along = [a for c in s.cuts for a in c.along]
+  known = all(0 <= c.axis < len(shape) and c.along for c in s.cuts) and all(0 <= a < len(grid) for a in along)
+  if not known or prod(grid) != len(s.devices) or any(n < 1 for n in grid) or s.with_cuts(s.cuts) != s:
+    return False
+  counted = all(len(c.bounds) == prod(grid[a] for a in c.along) + 1 and c.bounds[0] == 0 for c in s.cuts)
+  rising = all(a < b for c in s.cuts for a, b in zip(c.bounds, c.bounds[1:]))
+  return counted and rising and len(set(along)) == len(along) and len(s.cut_axes) == len(s.cuts)
+
+
 def _multi(u: UOp) -> bool:
   if isinstance(u.arg, Sharding):
     s, shapes = u.arg, [piece.shape for piece in u.src]
-    fits = all(same_shape(shape, s.part_shape(i, u.shape)) for i, shape in zip(s.here, shapes))
-    return alike(u, len(s.homes)) and fits and tuple([piece.device for piece in u.src]) == s.homes
+    fits = _layout(s, u.shape) and alike(u, len(s.homes))
+    fits = fits and all(same_shape(shape, s.part_shape(i, u.shape)) for i, shape in zip(s.here, shapes))
+    return fits and tuple([piece.device for piece in u.src]) == s.homes
   if not alike(u, len(u.src)) or not are_names(u.device) or not (u.arg is None or is_a(u.arg, int)):
     return False
   first = u.src[0].shape

@@ -83,13 +83,18 @@ class Tensors:
     raise NotImplementedError(f"{op.name} of dtype {u.dtype} has no value that could be compared")
 
   def _joined(self, u: UOp, pieces: list[Flat]) -> Flat:
-    """A value on several devices: its pieces one after the other."""
-    if u.arg is None:
-      return pieces[0]
-    shapes = [self.shape(s) for s in u.src]
-    before = math.prod(shapes[0][: u.arg])
-    runs = [math.prod(shape[u.arg :]) for shape in shapes]
-    return [v for i in range(before) for p, run in zip(pieces, runs) for v in p[i * run : (i + 1) * run]]
+    """A value on several devices: its pieces side by side."""
+    shape, s = self.shape(u), u.sharding
+    assert s is not None
+    out: Flat = [None] * math.prod(shape)
+    for i, piece in zip(s.here, pieces, strict=True):
+      steps = [
+        [n * step for n in range(self.size(a), self.size(b))]
+        for (a, b), step in zip(s.region(i, shape), _strides(shape))
+      ]
+      for place, value in zip(map(sum, itertools.product(*steps)), piece, strict=True):
+        out[place] = value
+    return out
 
   def _contents(self, u: UOp) -> Flat:
     number, size = u.arg
