@@ -117,7 +117,7 @@ def test_rows_of_a_grid() -> None:
     grid = Sharding(devices(rank), grid=(2, 2))
     s = grid.with_cuts([Cut(0, (0, 1, 40000), (0,)), Cut(1, (0, 3, 5), (1,))])
     own = s.part_shape(rank, (40000, 5))
-    x = UOp.multi(s, [UOp.new_buffer("CPU", own[0] * own[1], dtypes.float32).reshape(own)])  # type: ignore[operator,arg-type]
+    x = UOp.multi(s, [UOp.new_buffer("CPU", own[0] * own[1], dtypes.float32).reshape(own)])  # type: ignore[arg-type]
     return stored(x.reduce_axes(Ops.ADD, (1,)))
 
   found = [collectives(build, rank) for rank in range(COUNT)]
