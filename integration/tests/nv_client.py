@@ -315,8 +315,6 @@ class Client:
   def release(self, address: int) -> None:
     memory, nbytes, local = self.blocks.pop(address)
     self.uvm("FREE", base=address)
-    if not local:
-      self.model.unmap(address, nbytes)
     self.free_handle(memory)
     self.model.unmap(address, nbytes)
 

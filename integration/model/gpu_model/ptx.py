@@ -169,7 +169,9 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     base, *mods = opcode.replace("::", ".").split(".")
     method = getattr(self, f"_{base}", None)
     kinds = [mod for mod in mods if mod in TYPES]
-    if method is not None:
+    if mods and mods[-1] == "f32x2":
+      text = self._pairs(base, mods, operands)
+    elif method is not None:
       text = method(mods, kinds, operands)
     elif base in BINARY:
       text = self._two(BINARY[base], kinds, operands) if kinds else self._halves(base, mods, operands)
@@ -208,6 +210,15 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
       raise Refused(f"the model knows no {base}.{'.'.join(mods)}")
     first, second = (self._value(text, "u32") for text in operands[1:])
     return f"put({operands[0][1:]}, add_halves<{kind}>({first}, {second}));"
+
+  def _pairs(self, base: str, mods: list[str], operands: list[str]) -> str:
+    """Arithmetic with both halves of a word of 64 bits as float32 numbers."""
+    if base not in ("add", "sub", "mul", "fma") or mods[:-1] not in ([], ["rn"]):
+      raise Refused(f"the model knows no {base}.{'.'.join(mods)}")
+    words = ", ".join(f"x{n} = {self._value(text, 'u64')}" for n, text in enumerate(operands[1:]))
+    halves = (", ".join(f"of_pair(x{n}, {half})" for n in range(len(operands) - 1)) for half in (0, 1))
+    done = ", ".join(f"{base}({given})" for given in halves)
+    return f"const u64 {words}; put({operands[0][1:]}, as_pair({done}));"
 
   def _two(self, function: str, kinds: list[str], operands: list[str]) -> str:
     to, first, second = operands
@@ -303,7 +314,8 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
       source = self._value(value, f"u{kinds[-1][1:]}")
       return " ".join(
         f"put({piece[1:]}, static_cast<u{bits}>({source} >> {bits * number}));"
-        for number, piece in enumerate(pieces) if piece != "_"
+        for number, piece in enumerate(pieces)
+        if piece.startswith("%")  # "_" and `tmp`, which LLVM declares in braces around it, are for what nobody wants
       )  # fmt: skip
     if value.startswith("{"):
       pieces = [piece.strip() for piece in value.strip("{}").split(",")]

@@ -65,6 +65,9 @@ INLINE u32 add_halves(u32 a, u32 b) {
   const u32 low = as<u16>(add(as<T>(a), as<T>(b))), high = as<u16>(add(as<T>(a >> 16), as<T>(b >> 16)));
   return low | high << 16;
 }
+// Both floats of a word of 64 bits.
+INLINE f32 of_pair(u64 word, u32 which) { return as<f32>(static_cast<u32>(word >> 32 * which)); }
+INLINE u64 as_pair(f32 low, f32 high) { return as<u32>(low) | static_cast<u64>(as<u32>(high)) << 32; }
 template <typename T>
 INLINE T sub(T a, T b) {
   if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<u64>(a) - static_cast<u64>(b));

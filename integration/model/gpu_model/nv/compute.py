@@ -17,6 +17,7 @@ from gpu_model.nv.engine import Engine
 from gpu_model.nv.errors import ChannelError, Misuse, MmuFault, Xid
 from gpu_model.nv.tables import Qmd, count, layouts, qmd_bytes
 from gpu_model.ptx import Module
+from gpu_model.toolchain import Refused
 
 GIB4 = 4 << 30
 GRID_CTA, L1_SYSMEMBAR, SCHEDULE, INVALIDATE_COPY_SCHEDULE, PREFETCH_SCHEDULE = 2, 1, 2, 3, 9
@@ -408,7 +409,10 @@ class Compute(Engine):
   def _run(self, given: Launch, program: Program) -> None:
     gpu, address = self.channel.gpu, given.banks[0][0]
     gpu.data_cached = True
-    made = module(program.ptx)
+    try:
+      made = module(program.ptx)
+    except Refused as error:
+      raise Misuse(f"the model cannot run this PTX: {error}") from error
     if made.signature.threads not in (None, given.block):
       raise ChannelError(
         Xid.GRAPHICS_EXCEPTION, f"{given.block} threads, and the program is for {made.signature.threads}"

@@ -231,6 +231,16 @@ class Store:
       _munmap(address, known.size)
     self.drop(known.physical)
 
+  def unreserve(self, address: int, nbytes: int) -> None:
+    """These addresses are no longer reserved, alone or as a part of more: munmap gives them back."""
+    for begin, size in list(self.reserved.items()):
+      if begin <= address and address + nbytes <= begin + size:
+        del self.reserved[begin]
+        if begin < address:
+          self.reserved[begin] = address - begin
+        if address + nbytes < begin + size:
+          self.reserved[address + nbytes] = begin + size - address - nbytes
+
   def release(self, address: int, nbytes: int) -> None:
     """Reserved addresses are free again."""
     del self.reserved[address]

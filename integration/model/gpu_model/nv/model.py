@@ -303,6 +303,7 @@ class Model:
         if found is not None and found.kind == "usermode":
           _munmap(address, nbytes)
         else:
+          self.store.unreserve(address, nbytes)
           self.store.displace(address, True)
         return
       if self.store.reserved.get(address) != nbytes:
