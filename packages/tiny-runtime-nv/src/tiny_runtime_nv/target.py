@@ -35,6 +35,7 @@ def target(arch: Arch, tf32: bool = False) -> LLVMTarget:
   facts = Target(
     native_dtypes=LLVM_DTYPES | {dtypes.float16} | ({dtypes.bfloat16} if arch.bfloat16 else set()),
     native_ops=LLVM_OPS | {Ops.MULACC},
+    bfloat16_of_integers=arch.capability >= (9, 0),  # before that LLVM goes by way of float32
     atomics=GPU_UPDATES,
     vector_bits=8 * WIDEST,
     max_vector_lanes=WIDEST,
