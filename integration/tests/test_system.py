@@ -17,7 +17,10 @@ ROOT = Path(__file__).parents[2]
 
 PLACES: dict[str, dict[str, str]] = {
   "tiny-uop": {"system": "forks, and the signal that shows a trace"},
-  "tiny-runtime": {"system": "all that packages share"},
+  "tiny-runtime": {
+    "system": "all that packages share",
+    "hcq.system": "requests to Linux's kernel, for drivers of Linux",
+  },
   "tiny-runtime-cpu": {"system": "caches, AMX, control groups, where threads run"},
   "tiny-dist": {
     "system": "files that other processes have open",
@@ -26,9 +29,13 @@ PLACES: dict[str, dict[str, str]] = {
     "groups.placeholder": "the other end of these: a program that imports nothing of the package",
   },
   "tiny-llm": {"system": "processes apart", "template_worker": "limits: a program that imports nothing of the package"},
-  "tiny-runtime-amd": {"system": "a driver of Linux", "gpus": "its files, and why there is none elsewhere"},
+  "tiny-runtime-amd": {"gpus": "files of Linux's driver, and why there is none elsewhere"},
   "tiny-runtime-metal": {"backend": "says why there is none elsewhere", "objc": "a library of macOS"},
-  "tiny-runtime-nv": {"gpus": "the driver's library by its name on each system"},
+  "tiny-runtime-nv": {
+    "gpus": "the driver's library by its name on each system",
+    "kernel_driver": "files of Linux's driver, and why there is none elsewhere",
+    "ptxas": "where NVIDIA's assembler lies if it is not on the PATH",
+  },
 }
 """Of each package the modules that may name them, and why."""
 
