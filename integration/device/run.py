@@ -96,6 +96,10 @@ def parts(device: str) -> Iterator[Part]:
   yield Part("demo", [sys.executable, str(ROOT / "integration/examples/digits.py"), "--out", "/tmp/digits"], 60)
   tests = ["-c", str(ROOT / "pyproject.toml"), "-n", WORKERS, str(ROOT / "packages/tiny-tensor/tests")]
   yield Part("frontend", [*PYTEST, *tests], 200)
+  # last, since what goes wrong here may end the GPU's other programs; and first what a container lets it do
+  yield Part("nv steps", [sys.executable, str(HERE / "nv_steps.py")], 60)
+  for level in LEVELS[1:]:
+    yield Part(f"nv kit {level}", [*kit, f"tiny_runtime.conformance.test_level{level}", "--backend", "NV", "-x"], 80)
 
 
 def installed(folder: Path) -> str:
@@ -193,7 +197,9 @@ def main() -> int:
   parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ROOT / "out" / "device")))
   parser.add_argument("--seconds", type=float, default=560, help="for everything; default: 560")
   parser.add_argument("--only", default="", metavar="WORD", help="the parts whose name has this word")
-  parser.add_argument("--device", default="CUDA", help="default: CUDA; CPU tries this script where there is no GPU")
+  parser.add_argument(
+    "--device", default="CUDA", help="default: CUDA; NV is without libcuda; CPU tries this script where there is no GPU"
+  )
   given = parser.parse_args()
   end = time.monotonic() + given.seconds
   given.out.mkdir(parents=True, exist_ok=True)

@@ -101,18 +101,21 @@ class Encoder:
     0 for nowhere."""
     command = commands[n]
     following = commands[n + 1] if n + 1 < len(commands) else None
-    launches = isinstance(command, Dispatch)
-    assert not isinstance(command, (Signal, Wait))
-    done = report if launches else copied
+    done = report if isinstance(command, Dispatch) else copied
+    if isinstance(command, (Signal, Wait)):
+      at_once = release(command.fence, 1, idle=True) if isinstance(command, Signal) else acquire(command.fence, 1)
+      return _padded([*at_once, *(release(mark, n + 1, stamp=True) if mark else [])])
     words = launch(qmd, self.action) if isinstance(command, Dispatch) else copy(command)
     if mark:
       words += done(mark, n + 1, True)
     code = isinstance(command, Transfer) and self.is_code(command.target)
     if code or type(following) is not type(command):
       words += [*done(self.order, n + 1, False), *acquire(self.order, n + 1)]
-    elif launches:
+    elif isinstance(command, Dispatch):
       words += methods(COMPUTE, "WAIT_FOR_IDLE", 0)
-    if code:
-      words += new_code()
-    assert len(words) <= WORDS
-    return array("I", words + [0] * (WORDS - len(words)))
+    return _padded(words + new_code() if code else words)
+
+
+def _padded(words: list[int]) -> array[int]:
+  assert len(words) <= WORDS
+  return array("I", words + [0] * (WORDS - len(words)))

@@ -36,13 +36,14 @@ class NVHardware:
   """The GPU, with a channel of its own. Raises Unavailable, and gives back what it had."""
 
   argument_alignment = 256
+  new_fence, done_fence = bytes(16), (1).to_bytes(16, "little")
 
   def __init__(self, process: Process, gpu: Gpu, index: int = 0) -> None:
     name = f"NV:{index}" if index else "NV"
     self.process, self.gpu, self.name, self.manager, self.system = process, gpu, name, process.manager, process.system
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=gpu.arch.shared_memory, max_local_size=MOST_THREADS,
-      atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, graph_times=True,
+      atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, graph_times=True, peers=True,
     )  # fmt: skip
     self.info = DeviceInfo(name, str(gpu.arch), gpu.memory, capabilities)
     self.uvm: UVM | None = None
@@ -50,6 +51,8 @@ class NVHardware:
     self.channel: Channel | None = None
     self.space = self.windows_at = self.local_bytes = 0
     self.local: Block | None = None
+    self.connected: set[int] = set()
+    """GPUs whose memory this one can use, by the driver's number."""
     self.before: list[int] = []
     """Words that come before the next submission."""
     self.last: Prepared | None = None
@@ -164,6 +167,22 @@ class NVHardware:
     """See Hardware."""
     most = words.LONGEST_COPY
     return [Transfer(target + at, source + at, min(most, nbytes - at)) for at in range(0, nbytes, most)]
+
+  # *** other GPUs ***
+
+  def reaches(self, source: NVHardware) -> bool:
+    """See PeerHardware: whether the driver finds a way (NVLink, or PCIe that lets one GPU use another's memory)."""
+    if source.gpu.gpu_id == self.gpu.gpu_id:
+      return True
+    assert self.uvm is not None
+    if source.gpu.gpu_id not in self.connected and self.uvm.connect(self.process.uuid(source.gpu)):
+      self.connected.add(source.gpu.gpu_id)
+    return source.gpu.gpu_id in self.connected
+
+  def share(self, block: Block, source: NVHardware) -> None:
+    """See PeerHardware. A process has the same addresses on all GPUs."""
+    assert self.uvm is not None and source.memories is not None
+    source.memories.share(block, self.uvm)
 
   # *** the queue ***
 

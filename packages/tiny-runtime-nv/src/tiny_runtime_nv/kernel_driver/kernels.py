@@ -15,7 +15,7 @@ from tiny_runtime_nv.kernel_driver.qmd import QMD
 from tiny_runtime_nv.kernel_driver.tables import qmd_layout
 from tiny_runtime_nv.shared_memory import at_launch, without_note
 
-CODE_ALIGNMENT, BANK_ALIGNMENT = 128, 256
+BANK_ALIGNMENT = 256
 STACK_POINTER, STACK_RESERVED = 0xFFFDC0, 0x240
 """Where a thread's stack begins in its 16 MiB of local memory, which is 0x240 bytes before their end."""
 MOST_GROUPS = ((1 << 31) - 1, 65535, 65535)

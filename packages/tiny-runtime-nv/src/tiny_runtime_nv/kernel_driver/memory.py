@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tiny_runtime import OutOfMemory
+from tiny_runtime import DeviceLost, OutOfMemory
 from tiny_runtime.hcq import Block, Kind
 from tiny_runtime.hcq.system import FreshAddresses
 from tiny_runtime_nv.kernel_driver.resource_manager import CONTROL_FILE, ResourceManager, RMError
@@ -33,6 +33,8 @@ class Held:
   handle: int
   reserved: int
   reserved_bytes: int
+  mapped: list[UVM] = field(default_factory=list)
+  """The address spaces that it is in."""
 
 
 class Memories:
@@ -67,20 +69,34 @@ class Memories:
         self.system.unmap(reserved, reserved_bytes)
       if isinstance(error, RMError) and error.out_of_memory:
         raise OutOfMemory(f"{self.name}: {nbytes} bytes asked for: {error}") from error
+      if isinstance(error, RMError) and error.lost:
+        raise DeviceLost(str(error)) from error
       raise
     view = memoryview((ctypes.c_char * size).from_address(address)).cast("B") if kind is Kind.HOST else None
-    block = Block(address, size, kind, view, Held(handle, reserved, reserved_bytes))
+    block = Block(address, size, kind, view, Held(handle, reserved, reserved_bytes, [self.uvm]))
     self.blocks.add(block)
     return block
+
+  def share(self, block: Block, uvm: UVM) -> None:
+    """Let another GPU of the process use a block of this one's, too, at the same addresses. Raises OutOfMemory,
+    RMError."""
+    held: Held = block.handle
+    if any(other is uvm for other in held.mapped):
+      return
+    try:
+      uvm.map(block.address, block.nbytes, held.handle)
+    except RMError as error:
+      if error.out_of_memory:
+        raise OutOfMemory(f"{self.name}: no room to map {block.nbytes} bytes to another GPU: {error}") from error
+      raise
+    held.mapped.append(uvm)
 
   def _object(self, size: int, kind: Kind, large: bool) -> int:
     params = structure("NV_MEMORY_ALLOCATION_PARAMS")(
       owner=self.manager.root, type=constant("NVOS32_TYPE_IMAGE"), size=size, alignment=LARGE if large else PAGE,
-      flags=ALIGNED, attr2=ATTRIBUTES_2 | (LARGE_2 if large else 0),
+      flags=ALIGNED, attr2=0 if kind is Kind.HOST else ATTRIBUTES_2 | (LARGE_2 if large else 0),
       attr=OF_HOST if kind is Kind.HOST else ON_GPU | (LARGE_PAGES if large else SMALL_PAGES),
     )  # fmt: skip
-    if kind is Kind.HOST:
-      params.attr2 = 0
     name = "NV01_MEMORY_SYSTEM" if kind is Kind.HOST else "NV01_MEMORY_LOCAL_USER"
     return self.manager.alloc(self.device, name, params)
 
@@ -114,7 +130,8 @@ class Memories:
     held: Held = block.handle
     self.blocks.discard(block)
     block.view = None
-    self.uvm.unmap(block.address)
+    for uvm in held.mapped:
+      uvm.unmap(block.address)
     self.manager.free(held.handle, self.device)
     if held.reserved:
       self.system.unmap(held.reserved, held.reserved_bytes)

@@ -17,16 +17,17 @@ SLACK = 4096
 """Zeros behind the parameters of a new object: a driver whose structure is longer reads those."""
 FIRST_HANDLE = 0x71AE0001
 NO_MEMORY, NO_RESOURCES, WRONG_SIZE, NOTHING_TO_DO = 0x51, 0x1A, 0x3A, 0x10006
+GPU_LOST, RESET_REQUIRED = 0x0F, 0x62
 STATUS = {
-  0x05: "the card is not present", 0x0F: "the GPU fell off the bus, or hangs", 0x17: "it is in use",
+  0x05: "the card is not present", GPU_LOST: "the GPU fell off the bus, or hangs", 0x17: "it is in use",
   NO_RESOURCES: "there are not enough resources", 0x1B: "this user, or this container, may not do that",
   0x1E: "an address is not valid", 0x1F: "an argument is not valid", 0x22: "the GPU has no such class",
   0x24: "the driver knows no such command", 0x26: "there is no such device", 0x31: "there is no such object",
   0x33: "a handle is not valid", 0x36: "the parent is not of the right class",
   WRONG_SIZE: "a structure has another size in this driver", 0x3B: "a parameter is not valid",
   0x40: "it is in a state that does not allow that", NO_MEMORY: "there is no memory left",
-  0x56: "it is not supported", 0x57: "an object was not found", 0x62: "a reset is required", 0x65: "it took too long",
-  0x59: "the operating system refuses",
+  0x56: "it is not supported", 0x57: "an object was not found", RESET_REQUIRED: "a reset is required",
+  0x65: "it took too long", 0x59: "the operating system refuses",
 }  # fmt: skip
 """Some of NV_STATUS (nvstatuscodes.h of open-gpu-kernel-modules), in words."""
 
@@ -43,6 +44,11 @@ class RMError(OSError):
   def out_of_memory(self) -> bool:
     """Whether there is no memory left."""
     return self.status in (NO_MEMORY, NO_RESOURCES)
+
+  @property
+  def lost(self) -> bool:
+    """Whether the GPU is not there any more, or has to be reset."""
+    return self.status in (GPU_LOST, RESET_REQUIRED)
 
 
 def request_number(number: int, argument: ctypes.Structure | ctypes.Array[Any]) -> int:
@@ -122,9 +128,8 @@ class ResourceManager:
     file for memory of the host, the GPU's file for what is on the GPU. Raises OSError."""
     descriptor = self.system.open(path)
     try:
-      request = MapRequest(fd=descriptor)
-      request.params.hClient, request.params.hDevice, request.params.hMemory = self.root, device, memory
-      request.params.length = nbytes
+      params = structure("NVOS33_PARAMETERS")(hClient=self.root, hDevice=device, hMemory=memory, length=nbytes)
+      request = MapRequest(params, descriptor)
       self.escape("RM_MAP_MEMORY", request, what=f"to map {nbytes} bytes")
       if request.params.status:
         raise RMError(f"to map {nbytes} bytes", request.params.status)

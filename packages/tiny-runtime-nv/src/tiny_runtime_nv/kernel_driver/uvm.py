@@ -11,6 +11,10 @@ from tiny_runtime_nv.kernel_driver.tables import constant, structure
 FILE = "/dev/nvidia-uvm"
 
 
+def _uuid(name: bytes) -> Any:
+  return structure("NvProcessorUuid").from_buffer_copy(name)
+
+
 class UVM:
   """An address space that one GPU uses. Raises OSError."""
 
@@ -43,13 +47,22 @@ class UVM:
     return {"rmCtrlFd": self.manager.descriptor, "hClient": self.manager.root}
 
   def _uuid(self) -> Any:
-    return structure("NvProcessorUuid").from_buffer_copy(self.uuid)
+    return _uuid(self.uuid)
 
   def register(self, uuid: bytes, space: int) -> None:
     """Let a GPU use these addresses, by an address space of the resource manager. Raises RMError."""
     self.uuid = uuid
     self("REGISTER_GPU", gpu_uuid=self._uuid(), **self._client())
     self("REGISTER_GPU_VASPACE", gpuUuid=self._uuid(), hVaSpace=space, **self._client())
+
+  def connect(self, uuid: bytes) -> bool:
+    """Let memory of another GPU be mapped here; False if there is no way to it, or the driver lets nobody go it."""
+    try:
+      self("REGISTER_GPU", gpu_uuid=_uuid(uuid), **self._client())
+      self("ENABLE_PEER_ACCESS", gpuUuidA=self._uuid(), gpuUuidB=_uuid(uuid))
+    except RMError:
+      return False
+    return True
 
   def register_channel(self, channel: int, base: int, nbytes: int) -> None:
     """Give a channel addresses for what it needs itself. Raises RMError."""
@@ -63,7 +76,7 @@ class UVM:
     """Map memory of the resource manager to addresses that nothing has. Raises RMError."""
     self("CREATE_EXTERNAL_RANGE", base=address, length=nbytes)
     attributes = (structure("UvmGpuMappingAttributes") * 256)()
-    attributes[0].gpuUuid = self._uuid()
+    attributes[0] = structure("UvmGpuMappingAttributes")(gpuUuid=self._uuid())
     try:
       self("MAP_EXTERNAL_ALLOCATION", base=address, length=nbytes, perGpuAttributes=attributes, gpuAttributesCount=1,
            hMemory=memory, **self._client())  # fmt: skip
@@ -73,7 +86,8 @@ class UVM:
 
   def unmap(self, address: int) -> None:
     """What begins there is mapped no longer. Raises RMError."""
-    self("FREE", base=address)
+    if self.descriptor >= 0:  # else it went with the address space
+      self("FREE", base=address)
 
   def close(self) -> None:
     """The end of the address space."""
