@@ -241,6 +241,17 @@ def test_threads_have_images_of_their_own_where_there_are_enough(images: int, sh
   assert [opt.axis for opt in opts if opt.op is OptOps.THREAD] == [shared]
 
 
+def test_threads_do_not_share_short_pieces_of_the_rows_of_results() -> None:
+  """Of 160 places of a row 8 for each of 4 images and 160 rows, and then the next 8 of all of them."""
+  root = convolution(4, 32, 160)
+  found = SumOfProducts.of(root)
+  assert found is not None
+  along = [t for t in ranked_tilings(found, AVX512) if t.row_loop.arg[0] == 3 and t.rows_from is Rows.DIRECT]
+  chosen = [(t.rows, opts) for t in along[:4] if (opts := opts_of(root, AVX512, ([], found, t)))]
+  shared = [(rows, opt) for rows, opts in chosen for opt in opts if opt.op is OptOps.THREAD]
+  assert shared and all(opt.axis != 3 or rows * opt.arg >= 64 for rows, opt in shared)
+
+
 def check_convolution(
   run_kernel: Any, root: UOp, opts: Any, images: int, channels: int, size: int, stride: int
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from tiny_codegen.cost_model import CACHE_LINE, CostModel
+from tiny_codegen.kernel.expressions import stride
 from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.peel import lanes_left, rows_left
@@ -124,7 +125,7 @@ def _one_loop(root: UOp, order: list[UOp], tiling: Tiling, target: Target) -> It
     for block in {1, max(1, size // 8), *(_even_blocks(size, threads) if threads > FEW_THREADS else ())}:
       if size % block == 0:
         again = sum(part for inside, part in packed if depth > inside) * (size // block - 1)
-        apart = _apart(tiling, order[:depth], loop, target.cost)
+        apart = _apart(root, tiling, order[:depth], loop, block, target.cost)
         more = again + apart + _beyond(tiling, loop, block)
         yield Sharing(_shared_cost(more, size // block, threads), loop.arg[0], block)
 
@@ -137,10 +138,11 @@ def _two_loops(root: UOp, order: list[UOp], tiling: Tiling, target: Target) -> I
       most, size = extent(outer) or 0, extent(inner) or 0
       if min(most, size) < 2:
         continue
-      apart = _apart(tiling, order[:depth], outer, target.cost)
-      apart += _apart(tiling, [r for r in order[:deeper] if r is not outer], inner, target.cost)
+      between = [r for r in order[:deeper] if r is not outer]
       beyond = _beyond(tiling, outer, 1) + _beyond(tiling, inner, 1)
       for block in (n for n in range(1, size) if size % n == 0):
+        apart = _apart(root, tiling, order[:depth], outer, 1, target.cost)
+        apart += _apart(root, tiling, between, inner, block, target.cost)
         pieces = size // block
         again = sum(
           part * ((most if depth > inside else 1) * (pieces if deeper > inside else 1) - 1) for inside, part in packed
@@ -174,12 +176,22 @@ def _shared_cost(more: float, shares: int, threads: int) -> float:
   return (1 + more) * max(1 + 0.5 / shares, -(-shares // threads) * threads / shares) - 1
 
 
-def _apart(tiling: Tiling, outside: list[UOp], loop: UOp, cost: CostModel) -> float:
-  """The part of the time that is lost where a loop goes outside of these."""
+def _apart(root: UOp, tiling: Tiling, outside: list[UOp], loop: UOp, block: int, cost: CostModel) -> float:
+  """The part of the time that is lost where a loop, so many iterations at a time, goes outside of these."""
   if outside and tiling.lanes_from is Lanes.DIRECT:
     return cost.apart
   rows = tiling.rows_of.loops if tiling.rows_from is not Rows.IMAGE else ()
-  return cost.rows_apart if loop in rows and any(r in rows for r in outside) else 0.0
+  if not any(r in rows for r in outside):
+    return 0.0
+  # the loop over tiles of rows is another node than the one over rows
+  tiles = loop.arg[0] == tiling.row_loop.arg[0] and _in_pieces(root, loop, block, cost)
+  return cost.rows_apart if loop in rows or tiles else 0.0
+
+
+def _in_pieces(root: UOp, loop: UOp, block: int, cost: CostModel) -> bool:
+  """Whether neighbouring iterations of a loop, so many at a time, write short pieces of the same rows of results."""
+  stores = [u for u in root.src[0].toposort if u.op is Ops.STORE]
+  return any(0 < (stride(u.src[0].src[1], loop) or 0) * block < cost.neighbours for u in stores)
 
 
 def _packing(operand: Operand, loop: UOp, cost: CostModel) -> float:
