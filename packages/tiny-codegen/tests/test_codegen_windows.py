@@ -42,7 +42,16 @@ def pool(size: int, window: int, step: int, images: int = 3, weighted: bool = Fa
   return Case(UOp.sink(kernel, arg=KernelInfo("windows")), arrays, expected, 1e-5)
 
 
-CASES = [(37, 3, 2, False), (64, 3, 2, False), (33, 5, 2, True), (40, 3, 1, True), (24, 2, 2, False), (19, 5, 1, False)]
+CASES = [
+  (37, 3, 2, False),
+  (64, 3, 2, False),
+  (33, 5, 2, True),
+  (40, 3, 1, True),
+  (24, 2, 2, False),
+  (19, 5, 1, False),
+  (30, 4, 2, True),
+  (41, 7, 2, True),
+]
 
 
 @pytest.mark.parametrize(("size", "window", "step", "weighted"), CASES)
@@ -57,6 +66,15 @@ def test_every_second_element_is_read_in_vectors() -> None:
   case = pool(128, 3, 2)
   loads = [u for u in build_program(case.kernel, WIDE).src[1].toposort if u.op is Ops.LOAD]
   assert loads and all(u.dtype.count >= 8 for u in loads)
+
+
+@pytest.mark.parametrize(("window", "vectors"), [(2, 2), (3, 4), (5, 6)])
+def test_neighbouring_taps_share_what_they_read(window: int, vectors: int) -> None:
+  """The even and the odd elements of two vectors, where each would read two of its own."""
+  case = pool(128, window, 2, weighted=True)
+  loads = [u for u in build_program(case.kernel, WIDE).src[1].toposort if u.op is Ops.LOAD and u.dtype.count >= 8]
+  rows = window if window < 5 else window + 2  # of a window, or of two below each other
+  assert len(loads) == rows * vectors
 
 
 def test_windows_that_overlap_are_written_out() -> None:

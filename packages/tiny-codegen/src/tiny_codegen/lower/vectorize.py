@@ -2,13 +2,14 @@
 
 The loop's counter becomes the constant vector (0, 1, …, n-1) and vector types propagate from it. A LOAD or STORE
 whose lanes are adjacent becomes one wide access, one that is the same in all lanes stays scalar, any other becomes n
-scalar accesses; of long vectors, a LOAD of every second element becomes two wide ones. A REDUCE over a VECTOR loop
+scalar accesses; of long vectors, a LOAD of every second element becomes two wide ones, which neighbouring taps of a
+window share. A REDUCE over a VECTOR loop
 keeps n partial results side by side and combines them in a tree at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tiny_codegen.instructions.dot_product import WORD
 from tiny_codegen.kernel.columns import vector_of
@@ -126,17 +127,18 @@ def combine_lanes(vector: UOp, op: Ops) -> UOp:
 class Lanes:
   """Rewrites the values inside one VECTOR loop into vectors with a lane per iteration."""
 
-  def __init__(self, axis: UOp, count: int, iterations: Sequence[int] = ()) -> None:
+  def __init__(self, axis: UOp, count: int, iterations: Sequence[int] = (), taps: Mapping[UOp, UOp] = {}) -> None:
     self.axis, self.count = axis, count
     lanes = tuple(iterations or range(count))
-    """The iteration that each lane is for."""
-    self.done: dict[UOp, UOp] = {axis: UOp.const(dtypes.index.vec(count), lanes)}
+    """The iteration that each lane is for; of other loops in `taps`, vectors."""
+    self.done: dict[UOp, UOp] = {axis: UOp.const(dtypes.index.vec(count), lanes), **taps}
+    self.loops = frozenset((axis, *taps))
 
   def of(self, root: UOp) -> UOp:
     """A value or effect of the loop for all its iterations at once."""
-    for u in root.walk(lambda u: self.axis in u.ranges):
+    for u in root.walk(lambda u: not self.loops.isdisjoint(u.ranges)):
       if u not in self.done:
-        self.done[u] = self._node(u) if self.axis in u.ranges else u
+        self.done[u] = u if self.loops.isdisjoint(u.ranges) else self._node(u)
     return self.done[root]
 
   def _vector_of(self, u: UOp) -> UOp:
@@ -199,7 +201,8 @@ class Lanes:
       return pointer.index(base, self._gate(place)).load(alt, u.dtype.vec(self.count))
     same = all(self.axis not in s.ranges for s in u.src[1:])
     if self.count >= WIDE and stride(offset, self.axis) == 2 and same:
-      return self._every_second(u, pointer)
+      tap = next((r for r in offset.ranges if kind(r) is AxisType.UNROLL and stride(offset, r) == 1), None)
+      return self._every_second(u, pointer) if tap is None or self.count % 2 else self._pairs(u, pointer, tap)
     lanes = [
       self._place(place, pointer, i).load(None if alternative is None else self._lane(alternative, i), u.dtype)
       for i in range(self.count)
@@ -225,6 +228,25 @@ class Lanes:
     lanes += [high.extract(2 * lane - (count - 1)) for lane in range(half, count)]
     return UOp(Ops.VECTORIZE, u.dtype.vec(count), tuple(lanes))
 
+  def _pairs(self, u: UOp, pointer: UOp, tap: UOp) -> UOp:
+    """The same where the next element is that of the next step of `tap`, a loop that is written out: two steps share two
+    vectors, of which the first takes the even elements and the second the odd ones."""
+    place, count, last = u.src[0], self.count, int(tap.src[0].arg) - 1
+    even = simplify(tap - tap % 2)  # the first of two steps
+    first = self._lane(place.src[1], 0).substitute({tap: even})
+    other = self._vector(u.src[1]) if len(u.src) > 1 else None
+    vectors = []
+    for start in (0, count):
+      elements = range(start, start + count)
+      step = even.broadcast(count) + UOp.const(dtypes.index.vec(count), tuple([e % 2 for e in elements]))
+      lanes = Lanes(self.axis, count, [e // 2 for e in elements], {tap: step})
+      gates = [lanes._vector_of(gate) for gate in place.src[2:]]
+      if last % 2 == 0:  # the last step has no other
+        gates.append(step < last + 1)
+      vectors.append(pointer.index(simplify(first + start), *_all(gates)).load(other, u.dtype.vec(count)))
+    pairs = (tap % 2).ne(0).broadcast(count).where(*[_every_second(vectors, odd) for odd in (1, 0)])
+    return pairs if last % 2 else (tap < last).broadcast(count).where(pairs, self._every_second(u, pointer))
+
   def _store(self, u: UOp) -> UOp:
     place, pointer = u.src[0], self.done[u.src[0].src[0]]
     offset = place.src[1]
@@ -237,3 +259,14 @@ class Lanes:
       single = value.extract(lane) if value.dtype.count > 1 else value
       stores.append(u.replace(src=(self._place(place, pointer, lane), single)))
     return UOp.group(*stores)
+
+
+def _every_second(vectors: Sequence[UOp], first: int) -> UOp:
+  """Every second element of some vectors, from that number on."""
+  lanes = [v.extract(lane) for v in vectors for lane in range(first, v.dtype.count, 2)]
+  return UOp(Ops.VECTORIZE, lanes[0].dtype.vec(len(lanes)), tuple(lanes))
+
+
+def _all(gates: Sequence[UOp]) -> list[UOp]:
+  """One gate that holds where all do; none where there are none."""
+  return [chain(Ops.AND, list(gates))] if gates else []
