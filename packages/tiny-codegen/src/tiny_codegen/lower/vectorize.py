@@ -3,8 +3,7 @@
 The loop's counter becomes the constant vector (0, 1, …, n-1) and vector types propagate from it. A LOAD or STORE
 whose lanes are adjacent becomes one wide access, one that is the same in all lanes stays scalar, any other becomes n
 scalar accesses; of long vectors, a LOAD of every second element becomes two wide ones, which neighbouring taps of a
-window share. A REDUCE over a VECTOR loop
-keeps n partial results side by side and combines them in a tree at the end.
+window share. A REDUCE over a VECTOR loop keeps n partial results side by side and combines them in a tree at the end.
 """
 
 from __future__ import annotations
@@ -229,8 +228,8 @@ class Lanes:
     return UOp(Ops.VECTORIZE, u.dtype.vec(count), tuple(lanes))
 
   def _pairs(self, u: UOp, pointer: UOp, tap: UOp) -> UOp:
-    """The same where the next element is that of the next step of `tap`, a loop that is written out: two steps share two
-    vectors, of which the first takes the even elements and the second the odd ones."""
+    """The same where the next element is that of the next step of `tap`, a loop that is written out: two steps share
+    two vectors, of which the first takes the even elements and the second the odd ones."""
     place, count, last = u.src[0], self.count, int(tap.src[0].arg) - 1
     even = simplify(tap - tap % 2)  # the first of two steps
     first = self._lane(place.src[1], 0).substitute({tap: even})
