@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from codegen_kernels import CASES, data, garbage, kernel, loop, over, param
 
-from tiny_codegen import Limits, cpu_target
+from tiny_codegen import Limits, Target, cpu_target
 from tiny_codegen.kernel.loops import kind, loops_of, next_loop_id, size_of
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.lower.peel import rows_left
@@ -17,7 +17,7 @@ from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.neighbours import opts_of
 from tiny_codegen.opt.tiles import TilingChooser
 from tiny_codegen.opt.vectors import choose_opts
-from tiny_codegen.tiling.choose import best_tiling, dot_cycles, ranked_tilings
+from tiny_codegen.tiling.choose import _plans, best_tiling, dot_cycles, ranked_tilings
 from tiny_codegen.tiling.tiles import Lanes, Rows, Tiling, sharings
 from tiny_uop import AxisType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes, simplify
 
@@ -86,6 +86,38 @@ def test_a_matrix_times_itself_is_read_where_it_is() -> None:
   other = next(u for u in root.toposort if u.op is Ops.PARAM and u.arg == 2)
   squared = root.substitute({other: other.replace(arg=1)})
   assert OptOps.STAGE not in {o.op for o in choose_opts(squared, AVX512)}
+
+
+def window(size: int) -> UOp:
+  """out[o][y][x] = sum over c, i and j of image[c][y + i][x + j] * weights[o][c][i][j], 64 o, 8 c, 3 × 3 taps."""
+  o, y, x, wide = loop(64, 0), loop(size, 1), loop(size, 2), size + 2
+  c, i, j = over(8, 3), over(3, 4), over(3, 5)
+  image = param(1, 8 * wide * wide).index((c * wide + y + i) * wide + x + j).load()
+  weights = param(2, 64 * 8 * 9).index(((o * 8 + c) * 3 + i) * 3 + j).load()
+  out = param(0, 64 * size * size).index((o * size + y) * size + x)
+  kernel = UOp.sink(out.store((image * weights).reduce(Ops.ADD, c, i, j)).end(o, y, x), arg=KernelInfo("window"))
+  return simplify(kernel)
+
+
+@pytest.mark.parametrize(("size", "best", "chosen"), [(20, 12, 10), (22, 12, 12), (24, 12, 12)])
+def test_rows_that_divide_a_loop_are_taken_where_they_are_as_good(size: int, best: int, chosen: int) -> None:
+  """20 places are tiles of 12 and 8, or two of 10, which is half the code. 22 have no such divisor."""
+  found = SumOfProducts.of(window(size))
+  assert found is not None
+  first, taken = ranked_tilings(found, AVX512)[0], tiled(window(size))
+  assert (first.rows, taken.rows) == (best, chosen)
+  assert taken.cycles <= first.cycles * 1.04
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, NEON])
+@pytest.mark.parametrize("root", [matmul(100, 200, 300), matmul(512, 512, 512, "tn"), window(20)])
+def test_the_least_that_is_known_of_tilings_is_below_all_of_them(root: UOp, target: Target) -> None:
+  found = SumOfProducts.of(root)
+  assert found is not None
+  least = [(plan.least, tiling.cycles) for plan in _plans(found, target) for tiling in plan.tilings()]
+  assert least and all(bound <= cycles for bound, cycles in least)
+  best, first = best_tiling(found, target), ranked_tilings(found, target)[0]
+  assert best is not None and (best.cycles == first.cycles or best.row_loop.vmax % best.rows == best.rows - 1)
 
 
 @pytest.mark.parametrize("size", [49, 98, 392, 512, 1000])

@@ -9,6 +9,7 @@ import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
 from tiny_codegen import PASSES, LLVMRenderer, PassContext, cpu_target, run_passes
+from tiny_codegen.kernel.memory import in_register
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.lower.reduce import by_loops, products
 from tiny_codegen.tiling.choose import ranked_tilings
@@ -73,6 +74,14 @@ def test_rows_of_their_own_go_step_by_step() -> None:
   assert len(products) == rows * steps
   assert [vectors.count(v) for v in dict.fromkeys(vectors)] == [rows] * steps
   assert vectors == [v for v in dict.fromkeys(vectors) for _ in range(rows)]
+
+
+@pytest.mark.parametrize(("rows", "step"), [(14, 1), (7, 2)])
+def test_an_accumulator_is_read_and_written_once_in_an_iteration(rows: int, step: int) -> None:
+  """Its products are values in between, of which there are several for each."""
+  inside = body(window(rows, step))
+  of_registers = [u.op for u in inside if u.op in (Ops.LOAD, Ops.STORE) and in_register(u)]
+  assert (of_registers.count(Ops.LOAD), of_registers.count(Ops.STORE)) == (rows, rows)
 
 
 def test_few_sums_are_added_up_first() -> None:

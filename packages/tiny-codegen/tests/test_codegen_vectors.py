@@ -84,3 +84,19 @@ def test_vectors_before_and_in_a_loop_whose_size_is_read_from_memory(run_kernel:
     want[step * 8 + 8 : step * 8 + 16] = (want[step * 8 : step * 8 + 4] + x).ravel()
   found = run_kernel(UOp.sink(body, arg=KernelInfo("sizes", ())), (np.zeros(40, np.float32), x.ravel()))
   np.testing.assert_array_equal(found[0], want)
+
+
+def test_lanes_that_lie_far_apart_are_one_register(run_kernel: Any) -> None:
+  """Sums of every ninth number: each lane is a load, so that more registers are only more code."""
+  channels, images = 64, 32
+  c, n = UOp.range(channels, 0), UOp.range(images, 1, AxisType.REDUCE)
+  x = param(1, images * channels * 9).index(n * (channels * 9) + c * 9).load()
+  scale = param(2, channels).index(c).load()
+  end = param(0, channels).index(c).store((x * x * scale).reduce(Ops.ADD, n)).end(c)
+  kernel = UOp.sink(end, arg=KernelInfo("squares"))
+  vectors = [o for o in choose_opts(before_opts(kernel), WIDE.target) if o.op is OptOps.VECTOR]
+  assert vectors == [Opt(OptOps.VECTOR, 0, 16)]
+  values, scales = data(images, channels, 9), data(channels, seed=1)
+  (out, *_) = run_kernel(kernel, [garbage(channels), values, scales])
+  expected = (values[:, :, 0].astype(np.float64) ** 2).sum(0) * scales
+  np.testing.assert_allclose(out, expected, rtol=1e-5)

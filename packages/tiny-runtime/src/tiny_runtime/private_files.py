@@ -108,14 +108,17 @@ def temporary_root() -> Path:
   return Path(folder)
 
 
-def make_folder(path: Path) -> None:
-  """Make a folder and those that lead there, each for this user alone. Raises OSError where that cannot be done."""
-  missing = [path]
-  while not (missing[-1].exists() or missing[-1].parent == missing[-1]):
-    missing.append(missing[-1].parent)
+def make_folder(path: Path) -> bool:
+  """Make a folder and those that lead there, each for this user alone; False where it is there. Raises OSError where
+  that cannot be done."""
+  missing: list[Path] = []
+  while not (path.exists() or path.parent == path):
+    missing.append(path)
+    path = path.parent
   for folder in reversed(missing):
     with suppress(FileExistsError):  # as it is for all but one of several processes
       os.mkdir(folder, 0o700)
+  return bool(missing)
 
 
 def is_private(path: Path) -> bool:
@@ -173,14 +176,15 @@ def remove_unfit(path: Path) -> None:
 def write_payload(path: Path, payload: bytes) -> None:
   """Write a file of `key_path` so that no reader ever sees a part of it. A folder that cannot be written is worth one
   warning, no more."""
-  import tempfile  # late: a process that finds all that it needs writes nothing
-
   try:
-    make_folder(path.parent)
+    new = make_folder(path.parent)
     if reason := not_private(path.parent):  # somebody made it since it was looked for
       raise PermissionError(0, reason)
-    remove_stale(path.parent)
-    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)  # new, and for this user alone
+    if not new:
+      remove_stale(path.parent)
+    temporary = path.parent / f".new-{os.urandom(8).hex()}"
+    # new, and for this user alone
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o600)
     try:
       with os.fdopen(descriptor, "wb") as file:
         file.write(_head(path, payload) + payload)

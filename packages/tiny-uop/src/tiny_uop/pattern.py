@@ -318,8 +318,8 @@ class PatternMatcher:
 
   def rewrite(self, uop: UOp, ctx: Any = None) -> UOp | None:
     """What the first rule that applies makes of this one node; None when none does."""
-    op = uop.op
-    for _, match in self._by_op.get(op) or self.candidates(op):
+    rules = self._by_op.get(uop.op)
+    for _, match in self.candidates(uop.op) if rules is None else rules:
       if (new := match(uop, ctx)) is not None:
         return new
     return None

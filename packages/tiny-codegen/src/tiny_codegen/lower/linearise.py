@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.loops import in_order
 from tiny_codegen.kernel.memory import in_register
+from tiny_codegen.lower.tile_order import in_turn, sorted_by
 from tiny_uop import Ops, UOp, dtypes
 
 
@@ -134,7 +135,8 @@ class Layout:
   """The order of one kernel's nodes."""
 
   def __init__(self, root: UOp) -> None:
-    self.order = {u: place for place, u in enumerate(root.toposort)}
+    self.before = in_turn(root.toposort)
+    self.order = {u: place for place, u in enumerate(sorted_by(root, self.before))}
     self.regions = Regions(root)
     self.homes = {u: self.regions.home(u) for u in self.order}
     self.inside: dict[Region, list[Item]] = {self.regions.root: []}
@@ -162,6 +164,8 @@ class Layout:
     user = self._item(u)
     for s in u.src:
       self._need(user, home if u.op is not Ops.RANGE else home.parent, s)
+    if u in self.before:
+      self._need(user, home, self.before[u])
 
   def _item(self, u: UOp) -> Item:
     """What stands for a node in the region around it."""
@@ -200,6 +204,15 @@ class Layout:
       yield region.ends[0].replace(src=(region.ends[0].src[0], region.loop))
 
   def _sorted(self, items: list[Item], region: Region) -> Iterator[Item]:
+    ranked, placed = sorted(items, key=self.rank.__getitem__), set[Item]()
+    for item in ranked:
+      if not placed.issuperset(self.needs[item]):
+        return self._as_needed(items, region)
+      placed.add(item)
+    return iter(ranked)  # mostly they are in order as it is
+
+  def _as_needed(self, items: list[Item], region: Region) -> Iterator[Item]:
+    """Of those that need nothing more, always the one of the least rank."""
     waiting = {item: len(self.needs[item]) for item in items}
     users: dict[Item, list[Item]] = {}
     for item in items:

@@ -30,6 +30,7 @@ from tiny_codegen.cost_model import CACHE_LINE, LEAST_STEPS, ROOM
 from tiny_codegen.kernel.expressions import stride, terms
 from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.memory import element_of, in_register, nbytes_of, space_of
+from tiny_codegen.lower.tile_order import adds_to_register
 from tiny_codegen.target import CacheSizes, Target
 from tiny_uop import STREAMING, AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp, simplify
 from tiny_uop.graph import memory_of
@@ -121,7 +122,7 @@ def _place(linear: Sequence[UOp], loop: _Loop, target: Target) -> UOp:
   time. There it is the first vector that the second step reads.
   """
   body = list(itertools.takewhile(lambda u: u.op not in (Ops.RANGE, Ops.END), linear[loop.begin : loop.end]))
-  added = next((n for n, u in enumerate(body) if u.op is Ops.STORE and in_register(u)), len(body))
+  added = next((n for n, u in enumerate(body) if adds_to_register(u)), len(body))
   second = next((n for n, u in enumerate(body) if n > added and _is_vector(u) and not in_register(u)), None)
   if second is not None:
     vectors = [u for u in body[:second] if _is_vector(u)]

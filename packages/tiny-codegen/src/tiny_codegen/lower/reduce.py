@@ -3,16 +3,13 @@
 `REDUCE(x, r)` → ALLOC; STORE the identity; in the loop STORE op(LOAD, x); END; LOAD. REDUCEs over the same loops
 update their accumulators in one loop. A tensor core adds to its accumulator itself.
 
-The sums of a register tile of which steps have been written out take these one after the other, each accumulator its
-next product: added up first, they would cost an addition more; one accumulator after the other, each would wait for
-its own. Where the rows of a tile are a window that slides from step to step, a product comes when the element that it
-reads does, which is then loaded once for all its products, and needs a register no longer.
+The sums of a register tile of which steps have been written out take these one after the other: added up first, they
+would cost an addition more. In which order all of them are is for `tile_order`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 from tiny_codegen.instructions.dot_product import DotProduct
@@ -102,20 +99,19 @@ class _Lowering:
     self.done[u] = new
 
   def _tile(self, reduces: list[UOp]) -> None:
-    """All sums of a register tile, step by step."""
-    news = [u.with_src(tuple([self.of(s) for s in u.src])) for u in reduces]
-    terms = [products(new.src[0]) for new in news]
-    registers = [self._register(new) for new in news]
-    updates: list[UOp] = []
-    for wave in _waves(terms):
-      before = [UOp.group(*updates)] if updates else []
-      updates = []
-      for place, step in wave:
-        register, start = registers[place]
-        inside = register.after(start, *before, *news[place].src[1:]).index(0)
-        updates.append(inside.store(accumulate(inside.load(dtype=news[place].dtype), terms[place][step])))
+    """All sums of a register tile, whose products `linearise` puts in order."""
+    updates, registers = [], []
+    for u in reduces:
+      new = u.with_src(tuple([self.of(s) for s in u.src]))
+      register, start = self._register(new)
+      inside = register.after(start, *new.src[1:]).index(0)
+      total = inside.load(dtype=new.dtype)
+      for product in products(new.src[0]):
+        total = accumulate(total, product)
+      updates.append(inside.store(total))
+      registers.append((register, new))
     last = UOp.group(*updates)
-    for u, new, (register, _) in zip(reduces, news, registers):
+    for u, (register, new) in zip(reduces, registers):
       self.done[u] = _total(register, last, new)
 
   def _register(self, reduce: UOp) -> tuple[UOp, UOp]:
@@ -141,30 +137,6 @@ def _written_out(root: UOp, target: Target) -> dict[tuple[UOp, ...], list[UOp]]:
       if len(steps) == 1 and steps != {0} and steps != {1}:
         found[loops] = reduces
   return found
-
-
-def _waves(terms: Sequence[Sequence[UOp]]) -> list[list[tuple[int, int]]]:
-  """The products of a tile as (accumulator, step), in the order in which they are added: those together that come after
-  as many others. What comes after what follows from the steps of an accumulator, and from the factors that products
-  share: of the two, that which fewer products have, which in a tile is the element of a row."""
-  uses = Counter(factor for chain in terms for term in chain for factor in set(term.src[:2]))
-  rows = [[min(term.src[:2], key=lambda factor: uses[factor]) for term in chain] for chain in terms]
-  levels: dict[UOp, int] = {}
-  for _ in range(sum(map(len, rows))):  # as often as it takes, if no element has to come before itself
-    before = dict(levels)
-    for chain in rows:
-      for step, element in enumerate(chain):
-        after = levels[chain[step - 1]] + 1 if step else 0
-        levels[element] = max(levels.get(element, 0), after)
-    if levels == before:
-      break
-  else:
-    levels = {}
-  waves: dict[int, list[tuple[int, int]]] = {}
-  for place, chain in enumerate(rows):
-    for step, element in enumerate(chain):
-      waves.setdefault(levels.get(element, step), []).append((place, step))
-  return [waves[level] for level in sorted(waves)]
 
 
 def accumulate(total: UOp, value: UOp) -> UOp:

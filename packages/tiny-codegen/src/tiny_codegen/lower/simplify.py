@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.loops import LOOP_LISTS, dependencies_that_are_loops, extent, replace_loop
+from tiny_codegen.kernel.loops import LOOP_LISTS, dependencies_that_are_loops, extent
 from tiny_codegen.lower.reduce import identity
 from tiny_uop import Ops, UOp, simplify
 from tiny_uop.graph import rebuild
@@ -15,15 +15,16 @@ def simplify_kernel(root: UOp) -> UOp:
 
 def drop_single(root: UOp) -> UOp:
   """The kernel without loops of exactly one iteration."""
-  singles = [u for u in root.toposort if u.op is Ops.RANGE and extent(u) == 1]
-  for loop in singles:
-    root = replace_loop(root, loop, UOp.const(loop.dtype, 0))
+  singles = {u: UOp.const(u.dtype, 0) for u in root.toposort if u.op is Ops.RANGE and extent(u) == 1}
   if not singles:
     return root
 
   def change(u: UOp, new: UOp) -> UOp | None:
-    # an END, REDUCE or STAGE of no loops is its source, and nothing is AFTER a number
-    return new.src[0] if u.op in LOOP_LISTS and len(u.src) == 1 else dependencies_that_are_loops(new)
+    if u.op in LOOP_LISTS:  # one of no loops is its source
+      kept = [now for now, loop in zip(new.src[1:], u.src[1:]) if loop not in singles]
+      return new.replace(src=(new.src[0], *kept)) if kept else new.src[0]
+    # nothing is AFTER a number
+    return singles[u] if u in singles else dependencies_that_are_loops(new)
 
   return simplify(rebuild(root, change))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tiny_codegen.lower.workgroups import globals_from_loops
 from tiny_codegen.opt.apply import apply_opts
-from tiny_codegen.opt.vectors import choose_opts
+from tiny_codegen.opt.vectors import choose
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, KernelInfo, Ops, Opt, UOp, simplify
 from tiny_uop.context import NOOPT
@@ -14,10 +14,11 @@ def optimise(root: UOp, target: Target, opts: tuple[Opt, ...] | None) -> UOp:
   """The kernel with `opts`; None: with its own, or what the heuristics choose."""
   info = root.arg if isinstance(root.arg, KernelInfo) else KernelInfo()
   alone = as_written(root)
-  chosen = opts if opts is not None else info.opts
+  chosen = opts if opts is not None else () if alone and info.opts is None else info.opts
   if chosen is None:
-    chosen = () if alone else choose_opts(root, target)
-  root = apply_opts(root, tuple(chosen), target)
+    chosen, root = choose(root, target)
+  else:
+    root = apply_opts(root, tuple(chosen), target)
   if not alone:
     root = globals_from_loops(root, target)
   return simplify(root).replace(arg=KernelInfo(info.name, tuple(chosen)))

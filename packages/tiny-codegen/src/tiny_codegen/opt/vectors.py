@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from tiny_codegen.kernel.expressions import stride
 from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, size_of
+from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.tiles import TilingChooser
 from tiny_codegen.opt.transpose import transpose_copy
 from tiny_codegen.opt.vector_cost import Cost, nodes_of_body
@@ -52,8 +53,14 @@ ROWS, PIECE = 8, 256  # of a matrix that are read together, and how much of each
 
 def choose_opts(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The optimisations for a kernel; none for a target that has neither vectors nor threads nor workgroups."""
+  return choose(root, target)[0]
+
+
+def choose(root: UOp, target: Target) -> tuple[tuple[Opt, ...], UOp]:
+  """The same, and the kernel with them applied."""
   if target.has_local:
-    return choose_group_opts(root, target)
+    opts = choose_group_opts(root, target)
+    return opts, apply_opts(root, opts, target)
   chooser = Chooser(root, target)
   if target.vector_bits:
     if not chooser.contract() and not chooser.take_transposed() and not chooser.row_times_matrix():
@@ -65,7 +72,7 @@ def choose_opts(root: UOp, target: Target) -> tuple[Opt, ...]:
         chooser.unroll()
   if target.has_threads:
     chooser.threads()
-  return tuple(chooser.opts)
+  return tuple(chooser.opts), chooser.root
 
 
 def past_caches(nodes: tuple[UOp, ...]) -> bool:
@@ -257,7 +264,7 @@ class Chooser(TilingChooser):
       most = 2  # lines of each row at a time
     elif self._gathered(nodes, axis):
       most = 1 if size % native else 4  # of padded rows the last vector is one of its own
-    elif body > 24 or tiled:
+    elif body > 24 or tiled or self._scattered(nodes, axis):
       most = 1
     elif heavy:
       most = 4 if kept else 1
@@ -270,6 +277,14 @@ class Chooser(TilingChooser):
     most = min(most, max(1, self.target.max_vector_lanes // native))
     self.registers = max(self.registers, most)
     return most
+
+  @staticmethod
+  def _scattered(nodes: tuple[UOp, ...], axis: UOp) -> bool:
+    """Whether all that sums read along an axis lies far apart: each lane is a load of its own, and values of several
+    registers take as many times more of them."""
+    summed = {r for u in nodes if u.op is Ops.REDUCE for r in u.src[1:]}
+    loads = [u for u in nodes if u.op is Ops.LOAD and axis in u.ranges and not summed.isdisjoint(u.ranges)]
+    return bool(loads) and all(stride(u.src[0].src[1], axis) not in (0, 1) for u in loads)
 
   # *** windows ***
 

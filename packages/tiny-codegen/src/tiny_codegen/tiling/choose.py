@@ -16,27 +16,55 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tiny_codegen.instructions.dot_product import MatrixProduct
 from tiny_codegen.kernel.loops import size_of
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.target import Target
 from tiny_codegen.tiling.cost import MatrixTileCost, TileCost, rate
-from tiny_codegen.tiling.tiles import Tiling, blocks
+from tiny_codegen.tiling.tiles import Tiling, blocks, divides
 from tiny_uop import UOp
 
 ROWS: tuple[int, ...] = (14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2)
 LONG_RUN = 16  # steps of a sum that use up a cache line
+NEAR = 1.04  # of an estimate: others within it are as good
+FEW_TILES = 20  # of a loop: of so many, a smaller last one matters
+LEAST_ROWS = 8  # that reuse enough of what they read
 
 
 def best_tiling(c: SumOfProducts, target: Target) -> Tiling | None:
-  """The tiling with the fewest cycles; None if there is no choice of loops to tile."""
-  best: Tiling | None = None
-  for plan in _plans(c, target):
-    for tiling in plan.tilings(math.inf if best is None else best.cycles):
-      if best is None or tiling.cycles < best.cycles:
-        best = tiling
+  """The tiling with the fewest cycles, or one of fewer rows that is about as good and does without a smaller last tile;
+  None if there is no choice of loops to tile."""
+  # those first that may be the best: most of the others need not be looked at then
+  plans = sorted([(plan.least, place, plan) for place, plan in enumerate(_plans(c, target)) if plan.fits])
+  best: tuple[float, int, Tiling, TileCost] | None = None
+  for least, place, plan in plans:
+    if best is not None and least > best[0]:
+      break
+    for tiling in plan.tilings(math.inf if best is None else best[0]):
+      if best is None or (tiling.cycles, place) < best[:2]:
+        best = tiling.cycles, place, tiling, plan
+  return None if best is None else _in_whole_tiles(*best[2:])
+
+
+def _in_whole_tiles(best: Tiling, plan: TileCost) -> Tiling:
+  """A tiling that reads its operands in the same way, of so many rows as divide their loop, if it is as good. The loops
+  of a sum are written out once then, and not once more for the last tile: half the code to make and to keep in caches.
+  Where a sum has one loop that is little, and the more rows reuse what they read, the better."""
+  few = blocks(best.row_loop, best.rows) <= FEW_TILES
+  if len(plan.summed) < 2 or divides(best.row_loop, best.rows) or isinstance(plan, MatrixTileCost) or not few:
+    return best
+  for rows in ROWS:
+    if LEAST_ROWS <= rows < best.rows and divides(best.row_loop, rows):
+      for tiling in replace(plan, rows=rows).tilings(best.cycles * NEAR):
+        if tiling.cycles <= best.cycles * NEAR and _reads(tiling) == _reads(best):
+          return tiling
   return best
+
+
+def _reads(tiling: Tiling) -> tuple[object, ...]:
+  return tiling.lanes_from, tiling.rows_from, tiling.panels, tiling.images
 
 
 def ranked_tilings(c: SumOfProducts, target: Target) -> list[Tiling]:

@@ -293,10 +293,8 @@ class TileCost:
     """Its tilings, one for each way to read the operands that fits. Of those with more cycles than `most` some may be
     left out.
     """
-    lanes = self.width * self.vectors
-    if not self._has_registers() or lanes > self.target.max_vector_lanes:
-      return
-    if not self._takes_rows() or not self._takes_lanes():
+    lanes = self.lanes
+    if not self.fits:
       return
     for lanes_from, rows_from in itertools.product(Lanes, Rows):
       if not self._possible(lanes_from, rows_from) or (computing := self._computing(lanes_from, rows_from)) > most:
@@ -311,6 +309,18 @@ class TileCost:
             cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from,
             panels, *self.written, images,
           )  # fmt: skip
+
+  @property
+  def fits(self) -> bool:
+    """Whether there are registers, rows and lanes for it."""
+    wide = self.lanes > self.target.max_vector_lanes
+    return self._has_registers() and not wide and self._takes_rows() and self._takes_lanes()
+
+  @property
+  def least(self) -> float:
+    """Cycles that none of its tilings is below: all that the steps of the sum read is there."""
+    steps, each = self._work
+    return steps * each
 
   def _has_registers(self) -> bool:
     return self.rows * self.vectors + self.vectors + 1 <= self.target.vector_registers
