@@ -29,7 +29,7 @@ from gpu_model.cuda_objects import (
   void,
 )
 from gpu_model.machine import Buffer, Options, Wrong, allocated, launch
-from gpu_model.ptx import MOST_SHARED, Module
+from gpu_model.ptx import MOST_SHARED, Kernel, Module
 from gpu_model.toolchain import Refused
 from tiny_runtime_nv.driver import FUNCTIONS, Access, KernelNode
 
@@ -193,20 +193,20 @@ class Model:
     """Run a kernel, or copy."""
     if not call.enabled:
       return
-    if call.module is None:
+    if call.kernel is None:
       target, source, size = call.copy
       if abs(target - source) < size:
         raise Misuse("a copy whose source and target overlap")
       self.bytes_at(target, size, gpu), self.bytes_at(source, size, gpu)
       ctypes.memmove(target, source, size)
       return
-    if call.module not in self.handles.values():
-      raise Misuse(f"kernel {call.module.signature.name} runs after its module was unloaded")
+    if call.kernel not in self.handles.values():
+      raise Misuse(f"kernel {call.kernel.signature.name} runs after its module was unloaded")
     words = (ctypes.c_uint64 * max(1, len(call.words)))(*call.words)
     buffers = [Buffer(ctypes.addressof(words), ctypes.sizeof(words), "the parameters", False)]
     buffers += [Buffer(begin, len(memory), f"memory {begin:#x}") for begin, memory in self.reachable(gpu).items()]
     try:
-      launch(call.module.call(call.shared), buffers, call.grid, call.block, self.options)
+      launch(call.kernel.call(call.shared), buffers, call.grid, call.block, self.options)
     except Wrong as error:
       self.wrong = str(error)
       gpu.broken = ILLEGAL
@@ -258,6 +258,7 @@ class Model:
     gpu.retained -= 1
     if not gpu.retained:
       mine = [self.handles[handle] for handle, owner in self.owners.items() if owner is gpu]
+      mine = [thing for thing in mine if not isinstance(thing, Kernel)]  # which goes with its module
       if not gpu.broken and (gpu.allocations or mine or gpu.pinned):
         kinds = sorted({type(thing).__name__ for thing in mine})
         self.misuse.append(f"left behind: {len(gpu.allocations)} allocations, {kinds}, {len(gpu.pinned)} pinned")
@@ -401,37 +402,46 @@ class Model:
     self.new(place, module)
 
   def do_cuModuleGetFunction(self, place: int, module: int, name: bytes) -> None:
-    found = self.thing(module, Module)
-    if found.signature.name != name.decode():
+    kernel = self.thing(module, Module).kernels.get(name.decode())
+    if kernel is None:
       raise Status(NOT_FOUND)
-    store(place, ctypes.c_void_p, module)
+    if (handle := self._function(kernel)) is None:
+      self.new(place, kernel)
+    else:
+      store(place, ctypes.c_void_p, handle)
+
+  def _function(self, kernel: Kernel) -> int | None:
+    """The handle that a kernel has been asked for by."""
+    return next((handle for handle, thing in self.handles.items() if thing is kernel), None)
 
   def do_cuModuleUnload(self, module: int) -> None:
-    self.thing(module, Module)
+    for kernel in self.thing(module, Module).kernels.values():
+      if (handle := self._function(kernel)) is not None:
+        self.drop(handle)
     self.drop(module)
 
   def do_cuFuncGetAttribute(self, place: int, attribute: int, function: int) -> None:
-    self.thing(function, Module)
+    self.thing(function, Kernel)
     store(place, ctypes.c_int, {0: 1024, 4: 32}[attribute])
 
   def do_cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
-    module = self.thing(function, Module)
+    kernel = self.thing(function, Kernel)
     if attribute != 8 or not 0 <= value <= MOST_SHARED:
       raise Status(INVALID)
-    module.most_at_launch = value
+    kernel.most_at_launch = value
 
   def _kernel(self, function: int, grid: Any, block: Any, shared: int, parameters: int) -> Call:
-    module = self.thing(function, Module)
+    kernel = self.thing(function, Kernel)
     too_large = [size > most for size, most in zip((*grid, *block), (*LARGEST_GRID, *LARGEST_BLOCK))]
-    wrong_block = module.signature.threads not in (None, tuple(block))
-    if shared > module.most_at_launch:
+    wrong_block = kernel.signature.threads not in (None, tuple(block))
+    if shared > kernel.most_at_launch:
       raise Status(INVALID)
     if 0 in grid or 0 in block or any(too_large) or block[0] * block[1] * block[2] > 1024 or wrong_block:
       raise Status(INVALID)
-    count = module.signature.parameters
+    count = kernel.signature.parameters
     places = (ctypes.c_void_p * count).from_address(parameters)
     words = [ctypes.c_uint64.from_address(place).value for place in places if place]
-    return Call(module, words, tuple(grid), tuple(block), shared)
+    return Call(kernel, words, tuple(grid), tuple(block), shared)
 
   def do_cuLaunchKernel(self, function: int, *rest: Any) -> None:
     grid, block, (shared, stream, parameters, _) = rest[:3], rest[3:6], rest[6:]
@@ -489,13 +499,13 @@ class Model:
 
   def do_cuGraphExecKernelNodeSetParams_v2(self, graph: int, node: int, parameters: int) -> None:
     nodes, call = self._to_change(graph), self._kernel_of(parameters)
-    if nodes[node].module is not call.module:
+    if nodes[node].kernel is None:
       raise Status(INVALID)
     nodes[node] = call
 
   def do_cuGraphExecMemcpyNodeSetParams(self, graph: int, node: int, copy: int, context: int | None) -> None:
     nodes = self._to_change(graph)
-    if nodes[node].module is not None:
+    if nodes[node].kernel is not None:
       raise Status(INVALID)
     nodes[node] = copy_of(copy)
 

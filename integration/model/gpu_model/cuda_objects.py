@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_model.ptx import Module
+from gpu_model.ptx import Kernel
 from tiny_runtime_nv.driver import CopyNode
 
 INVALID = 1
@@ -83,7 +83,7 @@ class Event:
 class Call:
   """A kernel with its arguments, a copy, or the recording of an event."""
 
-  module: Module | None
+  kernel: Kernel | None
   words: list[int] = field(default_factory=list)
   grid: tuple[int, int, int] = (0, 0, 0)
   block: tuple[int, int, int] = (0, 0, 0)

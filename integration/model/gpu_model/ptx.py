@@ -44,30 +44,39 @@ class Signature:
 
 
 class Module:
-  """What the driver makes of PTX with one kernel. Raises Refused where the model cannot."""
+  """What the driver makes of PTX. Raises Refused where the model cannot."""
 
   def __init__(self, text: str) -> None:
-    found = ENTRY.search(re.sub(r"//[^\n]*", "", text))
+    text = re.sub(r"//[^\n]*", "", text)
+    found, shared = ENTRY.findall(text), ENTRY.sub("", text)
     target = re.search(r"^\.target (\w+)", text, re.MULTILINE)
-    if found is None or target is None:
+    if not found or target is None:
       raise Refused("ptxas fatal: no kernel, or no .target, in this text")
     self.target = target[1]
-    name, parameters, directives, body = found.groups()
+    self.kernels = {entry[0]: Kernel(*entry, shared) for entry in found}
+
+
+class Kernel:
+  """A kernel of a module, `outside` of which arrays are declared that several kernels name: each has its own. Raises
+  Refused where the model cannot."""
+
+  def __init__(self, name: str, parameters: str, directives: str, body: str, outside: str) -> None:
     self.body = re.sub(r"\n\t\t+", " ", body)  # an instruction in several lines
     block = re.search(r"\.reqntid (\d+), (\d+), (\d+)", directives)
     threads = (int(block[1]), int(block[2]), int(block[3])) if block else None
     self.signature = Signature(name, parameters.count(".param"), threads)
     self.arrays: dict[str, tuple[int, int]] = {}
     """Where each shared array begins, and its bytes."""
-    self.extern = AT_LAUNCH.search(text)
+    self.declared = ARRAY.findall(body) + [array for array in ARRAY.findall(outside) if array[2] in body]
+    self.extern = AT_LAUNCH.search(outside)
     self.most_at_launch = STATIC_SHARED
     """Bytes of shared memory that a launch may give: cuFuncSetAttribute changes it."""
-    self.path = built(self.as_cpp(), KERNEL)
+    self.text = self.as_cpp()
 
   def as_cpp(self) -> str:
     """The kernel for a host compiler, with a function that calls it."""
     lines, place = [], 0
-    for kind, align, name, size in ARRAY.findall(self.body):
+    for kind, align, name, size in self.declared:
       if kind == "local":
         raise Refused(f"the model knows no array of a thread's own: {name}")
       place = -(-place // int(align)) * int(align)
@@ -113,7 +122,7 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
   @cached_property
   def _loaded(self) -> ctypes.CDLL:
     library()
-    return ctypes.CDLL(str(self.path))
+    return ctypes.CDLL(str(built(self.text, KERNEL)))
 
   def call(self, at_launch: int = 0) -> Any:
     """The function that the machine calls for each thread, in blocks with so many bytes of shared memory more."""

@@ -16,6 +16,7 @@ from tiny_codegen import SharedOperand, compile_kernel
 from tiny_runtime import CompileError
 from tiny_runtime.conformance.standard import STANDARD, elementwise, matmul, sums
 from tiny_runtime_nv import ARCHS, Arch, NVCompiler
+from tiny_runtime_nv.entries import are_aligned, entries
 from tiny_runtime_nv.target import PTXRenderer
 from tiny_runtime_nv.tensor_cores import AMPERE, FLOAT8, HOPPER, TF32, TURING, shared_descriptor
 from tiny_runtime_nv.waits import waits_first
@@ -76,11 +77,14 @@ def test_golden_text(name: str) -> None:
 
 
 def test_wide_accesses_only_where_buffers_are_aligned() -> None:
-  """Without that the hardware traps: the same accesses are there for buffers that are not."""
+  """Without that the hardware traps: there is a kernel with the same accesses for buffers that are not."""
   text = ptx(elementwise(1024, dtypes.float32), "sm_80", [Opt(OptOps.VECTOR, 0, 4)])
+  assert entries(text.encode(), "tiny_elementwise") == ("tiny_elementwise", "tiny_elementwise_aligned")
   assert text.count("ld.global.nc.v4") == 3 and text.count("st.global.v4") == 1
   assert text.count("ld.global.nc.b32") == 12 and text.count("st.global.b32") == 4
-  assert "and.b64" in text and ", 15;" in text
+  plain, aligned = text.split(".entry tiny_elementwise_aligned(")
+  assert ".v4" not in plain and "ld.global.nc.b32" not in aligned and "setp" not in text, "neither looks at addresses"
+  assert are_aligned([32, 48]) and are_aligned([]) and not are_aligned([32, 8])
   # a row of 6 floats is aligned to 8 bytes only
   i, j, floats = UOp.range(4, 0), UOp.range(4, 1), dtypes.float32.ptr(24)
   rows = UOp.param(0, floats).index(i * 6 + j).store(UOp.param(1, floats).index(i * 6 + j).load()).end(i, j)
@@ -91,16 +95,17 @@ def test_wide_accesses_only_where_buffers_are_aligned() -> None:
 def test_neighbours_are_joined_where_buffers_are_aligned() -> None:
   """A thread's results of a tensor core are in pairs: one access each, but no more is claimed than was looked at."""
   text = ptx(matmul(128, 128, 64, dtypes.bfloat16, dtypes.float32, dtypes.bfloat16), "sm_90a")
-  aligned, others = text.count("st.global.b32"), text.count("st.global.b16")
-  assert aligned > 0 and others > 2 * aligned  # one body each
+  plain, aligned = text.split(".entry tiny_matmul_aligned(")
+  pairs = aligned.count("st.global.b32")
+  assert pairs > 0 and "st.global.b16" not in aligned and plain.count("st.global.b16") == 2 * pairs
   i, j, floats = UOp.range(4, 0), UOp.range(2, 1), dtypes.float32.ptr(64)
   wide = UOp.param(0, floats).index(i * 2 + j).store(UOp.param(1, floats).index(i * 2 + j).load()).end(i, j)
   scalar = UOp.param(0, floats).index(i * 4 + 32).store(UOp.param(1, floats).index(i * 4 + 32).load()).end(i)
   made = compile_kernel(
     UOp.sink(wide, scalar, arg=KernelInfo("both")), PTXRenderer(Arch.parse("sm_80")), [Opt(OptOps.VECTOR, 1, 2)]
   )
-  body = str(made.src[2].arg).split("define internal void @tiny_both.body.aligned")[1]
-  assert "align 8" in body and "align 16" not in body and ", 7" in body
+  body = str(made.src[2].arg).split("void @tiny_both_aligned")[1]
+  assert "align 8" in body
 
 
 def test_large_elementwise_kernels_are_accessed_in_vectors() -> None:
@@ -215,13 +220,22 @@ def products(size: int, dtype: DType, arch: str = "sm_90a") -> str:
 
 def test_large_products_are_done_by_warpgroups() -> None:
   text = products(4096, dtypes.bfloat16)
-  assert text.count("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16") == 4, "four steps, in one body"
+  plain, aligned = text.split(".entry tiny_matmul_aligned(")
+  for body in (plain, aligned):
+    assert body.count("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16") == 4, "four steps"
+    assert len(re.findall(r"\bbra\b", body)) == 1, "nothing but the loop"
+  assert aligned.count("st.global.b32") == 64 and "st.global.b16" not in aligned, "two results of 16 bits in each"
+  # of four copies of shared memory one is read, and three are on their way
+  before, loop = aligned[: aligned.index("$L__BB1_1:")], aligned[aligned.index("$L__BB1_1:") :]
+  copies = loop.count("cp.async.cg")
+  assert before.count("cp.async.cg") == 3 * copies and loop.index("wgmma.mma") < loop.index("bar.sync")
+  assert loop.index("bar.sync") < loop.index("cp.async.cg") and loop[: loop.index("bra")].count("bar.sync") == 1
   assert text.startswith("// shared memory at launch: 196608 bytes") and ".align 1024 .b8 tiny_matmul_shared[]" in text
   assert ".reqntid 128, 2, 1" in text and "fence.proxy.async.shared::cta" in text
   # one step is on its way while the next begins; nobody touches accumulators before the last has come
   assert re.search(r"wgmma\.fence[^\n]*wgmma\.commit_group\.sync\.aligned; wgmma\.wait_group\.sync\.aligned 1;", text)
-  assert text.rindex("wgmma.wait_group.sync.aligned 0;") > text.rindex("wgmma.wait_group.sync.aligned 1;")
-  assert text.rindex("wgmma.wait_group.sync.aligned 0;") < text.index("st.global")
+  assert aligned.rindex("wgmma.wait_group.sync.aligned 0;") > aligned.rindex("wgmma.wait_group.sync.aligned 1;")
+  assert aligned.rindex("wgmma.wait_group.sync.aligned 0;") < aligned.index("st.global")
   assert "m64n64k16.f32.f16.f16" in products(1024, dtypes.float16), "smaller tiles, so that there are enough"
   assert "wgmma" not in products(512, dtypes.float16), "which a few of them would not keep busy"
   other = products(4096, dtypes.bfloat16, "sm_100")
@@ -261,5 +275,7 @@ def test_waits_come_first_in_their_blocks() -> None:
   wait = "\t// begin inline asm\n\twgmma.wait_group.sync.aligned 0;\n\t// end inline asm\n"
   moved, load = "\tshl.b32 \t%r1, %r2, 18;\n\tmov.b32 \t%r3, 0;\n", "\tld.global.b32 \t%r1, [%rd1];\n"
   assert waits_first(f"$L__BB0_1:\n{moved}{wait}\tret;\n") == f"$L__BB0_1:\n{wait}{moved}\tret;\n"
+  branch = "\t@%p2 bra \t$L__BB0_1;\n"
+  assert waits_first(f"{load}{branch}{moved}{wait}\tret;\n") == f"{load}{branch}{wait}{moved}\tret;\n"
   for same in (f"$L__BB0_1:\n{load}{wait}", f"$L__BB0_1:\n{wait}{moved}", f"{moved}{wait}", f"$L__BB0_1:\n{moved}"):
     assert waits_first(same) == same

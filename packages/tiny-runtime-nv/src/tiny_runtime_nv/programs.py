@@ -18,6 +18,7 @@ from tiny_runtime_nv.driver import (
   Driver,
   DriverError,
 )
+from tiny_runtime_nv.entries import are_aligned, entries
 from tiny_runtime_nv.memory import Memory
 from tiny_runtime_nv.shared_memory import at_launch
 
@@ -32,11 +33,11 @@ class Program(ProgramOfWords):
     super().__init__(binary)
     self.driver = driver
     self.module = _module(driver, binary)
-    self.function = driver.new("cuModuleGetFunction", self.module, binary.entry.encode())
     self.shared = at_launch(binary.code)
     """Bytes of shared memory that each launch gives to its blocks."""
-    if self.shared:
-      driver("cuFuncSetAttribute", self.function, MOST_SHARED_AT_LAUNCH, self.shared)
+    self.functions = [self._function(name) for name in entries(binary.code, binary.entry)]
+    self.function = self.functions[0]
+    """The one for the arguments of the next launch."""
     count = len(self.needs) + self.integers
     # each argument is a word; the driver wants to know where each is, and copies them at each launch
     self.words = (ctypes.c_uint64 * max(1, count))()
@@ -44,10 +45,20 @@ class Program(ProgramOfWords):
     self.places = (ctypes.c_void_p * max(1, count))(*(begin + 8 * n for n in range(count)))
     self.parameters = ctypes.addressof(self.places)
 
+  def _function(self, name: str) -> Any:
+    function = self.driver.new("cuModuleGetFunction", self.module, name.encode())
+    if self.shared:
+      self.driver("cuFuncSetAttribute", function, MOST_SHARED_AT_LAUNCH, self.shared)
+    return function
+
   def pass_in(self, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int]) -> None:
-    """Set the arguments of the next launch. Raises ValueError for those that do not fit the kernel."""
-    for number, word in enumerate(self.words_of(buffers, integers)):
+    """Set the arguments of the next launch, and its function. Raises ValueError for those that do not fit the
+    kernel."""
+    words = self.words_of(buffers, integers)
+    for number, word in enumerate(words):
       self.words[number] = word
+    if len(self.functions) > 1:
+      self.function = self.functions[are_aligned(words[: len(buffers)])]
 
   def limits(self) -> str:
     """What the driver says that a block of it may have."""

@@ -11,6 +11,7 @@ from tiny_codegen.render.llvm.copies import AsyncCopy
 from tiny_codegen.render.llvm.shuffle import Exchange
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
 from tiny_runtime_nv.arch import TRIPLE, Arch
+from tiny_runtime_nv.entries import WIDEST
 from tiny_runtime_nv.shared_memory import STATIC
 from tiny_runtime_nv.tensor_cores import matrix_instructions, shared_matrix_instructions
 from tiny_uop import Ops, ProgramInfo, UOp, dtypes
@@ -18,8 +19,6 @@ from tiny_uop.updates import GPU_UPDATES
 
 MOST_THREADS = 1024
 WARP = 32
-WIDEST = 16
-"""Bytes of the widest access. Each has to be aligned to its size: the hardware traps otherwise."""
 
 COPIES = AsyncCopy(
   16, "llvm.nvvm.cp.async.cg.shared.global.16", "llvm.nvvm.cp.async.cg.shared.global.16.s",

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-_BLOCK = re.compile(r"^\$\w+:\n", re.MULTILINE)
+_BLOCK = re.compile(r"^(?:\$\w+:|\t@!?%p\d+ bra[^\n]*)\n", re.MULTILINE)
+"""What a block begins behind: its label, or the branch that was not taken."""
 _WAIT = re.compile(r"\t// begin inline asm\n\twgmma\.wait_group\.sync\.aligned \d+;\n\t// end inline asm\n")
 _ARITHMETIC = re.compile(r"(?:\t(?:add|and|bfe|bfi|cvt|mad|mov|mul|or|shf|shl|shr|sub|xor)\.[^\n]*\n)*")
 

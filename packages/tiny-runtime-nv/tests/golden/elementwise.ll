@@ -1,7 +1,7 @@
 ; program tiny_elementwise for sm_80
 target triple = "nvptx64-nvidia-cuda"
 
-define internal void @tiny_elementwise.body(ptr addrspace(1) noalias %p0, ptr addrspace(1) noalias readonly %p1, ptr addrspace(1) noalias readonly %p2, ptr addrspace(1) noalias readonly %p3) #1 {
+define ptx_kernel void @tiny_elementwise(ptr addrspace(1) noalias %p0, ptr addrspace(1) noalias readonly %p1, ptr addrspace(1) noalias readonly %p2, ptr addrspace(1) noalias readonly %p3) #0 {
 start:
   %v1 = call range(i32 0, 32) i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %v2 = shl i32 %v1, 2
@@ -21,7 +21,7 @@ start:
   ret void
 }
 
-define internal void @tiny_elementwise.body.aligned(ptr addrspace(1) noalias %p0, ptr addrspace(1) noalias readonly %p1, ptr addrspace(1) noalias readonly %p2, ptr addrspace(1) noalias readonly %p3) #1 {
+define ptx_kernel void @tiny_elementwise_aligned(ptr addrspace(1) noalias %p0, ptr addrspace(1) noalias readonly %p1, ptr addrspace(1) noalias readonly %p2, ptr addrspace(1) noalias readonly %p3) #0 {
 start:
   %v1 = call range(i32 0, 32) i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %v2 = shl i32 %v1, 2
@@ -38,27 +38,6 @@ start:
   %v13 = call nsz <4 x float> @llvm.maximum.v4f32(<4 x float> %v12, <4 x float> <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>)
   %v15 = getelementptr inbounds float, ptr addrspace(1) %p0, i32 %v5
   store <4 x float> %v13, ptr addrspace(1) %v15, align 16
-  ret void
-}
-
-define ptx_kernel void @tiny_elementwise(ptr addrspace(1) noalias %p0, ptr addrspace(1) noalias readonly %p1, ptr addrspace(1) noalias readonly %p2, ptr addrspace(1) noalias readonly %p3) #0 {
-start:
-  %q0 = ptrtoint ptr addrspace(1) %p0 to i64
-  %j0 = or i64 0, %q0
-  %q1 = ptrtoint ptr addrspace(1) %p1 to i64
-  %j1 = or i64 %j0, %q1
-  %q2 = ptrtoint ptr addrspace(1) %p2 to i64
-  %j2 = or i64 %j1, %q2
-  %q3 = ptrtoint ptr addrspace(1) %p3 to i64
-  %j3 = or i64 %j2, %q3
-  %low = and i64 %j3, 15
-  %are_aligned = icmp eq i64 %low, 0
-  br i1 %are_aligned, label %aligned, label %plain
-aligned:
-  call void @tiny_elementwise.body.aligned(ptr addrspace(1) %p0, ptr addrspace(1) %p1, ptr addrspace(1) %p2, ptr addrspace(1) %p3)
-  ret void
-plain:
-  call void @tiny_elementwise.body(ptr addrspace(1) %p0, ptr addrspace(1) %p1, ptr addrspace(1) %p2, ptr addrspace(1) %p3)
   ret void
 }
 

@@ -21,7 +21,11 @@ copied to next: the step before. Nothing goes through registers but what has to 
 read an iteration before. Behind the last step zeros are copied, for which nothing is read.
 
 Where tensor cores read local memory themselves, and there are four copies, what they multiply in one step may be on its
-way while the next one begins: then the copy of the step before the last is what is copied to, one step less ahead.
+way while the next one begins. Nobody reads the copy of the step before once all threads have waited for its products,
+so the barrier stands behind those of this step, and tensor cores are busy while threads wait and copy:
+
+    for k: total += near[k % c], wait for the products of k - 1
+           wait until all groups but the last c - 3 are there; barrier; copy(near[(k + c - 1) % c], k + c - 1)
 """
 
 from __future__ import annotations
@@ -219,9 +223,10 @@ def is_copy(store: UOp, target: Target) -> bool:
 
 def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, target: Target) -> UOp:
   """The kernel with `count` copies of what is filled in each iteration of a loop."""
-  pending = int(count >= MOST_COPIES and _products_alone(root, loop))
-  root = _with_pending(root, loop, pending) if pending else root
-  ahead, last = count - 1 - pending, simplify(loop.src[0] - 1)
+  behind_products = count >= MOST_COPIES and _products_alone(root, loop)
+  root = _with_pending(root, loop) if behind_products else root
+  ahead, last = count - 1, simplify(loop.src[0] - 1)
+  on_the_way = ahead - 1 - behind_products  # groups of copies that a barrier does not wait for
   near, fresh = _allocated(fills, count), next_loop_id(root)
   before: UOp | None = None
   for step in range(ahead):
@@ -231,11 +236,11 @@ def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, target: T
       stores.append(fill.copy(pointer, number(step), number(step), fresh))
       fresh = max(fresh, next_loop_id(stores[-1]))
     group = UOp.group(*[_asynchronous(s, None, target) for s in stores])
-    before = group.barrier(pending=ahead - 1) if step + 1 < ahead else group
+    before = group.barrier(pending=on_the_way) if step + 1 < ahead else group
   assert before is not None
-  there = UOp(Ops.BARRIER, dtypes.void, (loop, before), ahead - 1)
   # what is computed on the way is the last step's again behind the last; what is copied is not even read
   following, behind = loop + ahead, simplify(-(-(loop + ahead)).maximum(-last))
+  there = UOp(Ops.BARRIER, dtypes.void, (loop, before), on_the_way)
   copies, computed = [], []
   for fill in fills:
     copied = all(is_copy(s, target) for s in stores_of(fill.stores))
@@ -247,9 +252,16 @@ def in_stages(root: UOp, loop: UOp, fills: Sequence[Fill], count: int, target: T
     else:
       computed.append(stores_of_step)
   computed, kept = in_registers(computed, loop, next_alloc_id(root))
-  root = _reading(root, loop, near, count, (there, *copies, *kept))
   # nothing is on its way when somebody else uses the memory
-  return _in_each(root, loop, [*copies, *computed], lambda iteration: iteration.end(loop).barrier(pending=0))
+  if not behind_products:
+    root = _reading(root, loop, near, count, (there, *copies, *kept))
+    return _in_each(root, loop, [*copies, *computed], lambda iteration: iteration.end(loop).barrier(pending=0))
+
+  def ended(products: UOp) -> UOp:
+    after_products = UOp.group(*copies, *computed).substitute({there: products.barrier(pending=on_the_way)})
+    return after_products.end(loop).barrier(pending=0)
+
+  return _in_each(_reading(root, loop, near, count, (before, *kept)), loop, [], ended)
 
 
 def _products_alone(root: UOp, loop: UOp) -> bool:
@@ -262,9 +274,11 @@ def _of_shared_memory(u: UOp) -> bool:
   return u.op is Ops.MMA and isinstance(u.arg, TensorCore) and u.arg.shared is not None
 
 
-def _with_pending(root: UOp, loop: UOp, pending: int) -> UOp:
+def _with_pending(root: UOp, loop: UOp) -> UOp:
+  """The kernel whose products of one iteration are on their way while the next begins."""
+
   def change(_: UOp, u: UOp) -> UOp | None:
-    return u.replace(arg=replace(u.arg, pending=pending)) if _of_shared_memory(u) and loop in u.ranges else None
+    return u.replace(arg=replace(u.arg, pending=1)) if _of_shared_memory(u) and loop in u.ranges else None
 
   return rebuild(root, change)
 

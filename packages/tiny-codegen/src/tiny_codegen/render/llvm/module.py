@@ -1,8 +1,9 @@
 """The module around the instructions of a program: its functions, how they are called, and what they promise LLVM.
 
 A processor gets one function `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`, a device a
-kernel whose arguments are the buffers and the integers themselves. Either may have its body twice, for buffers that are
-aligned and for others: then the entry point looks at the addresses.
+kernel whose arguments are the buffers and the integers themselves. Either may have its body twice, for aligned buffers
+and for others. A processor's function looks at the addresses. A device gets two kernels, NAME for any buffers and
+NAME_aligned, and who launches one chooses: a choice on the device costs the registers of both bodies.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from tiny_codegen.render.llvm.text import pointer
 from tiny_uop import AddrSpace, Ops, ProgramInfo, UOp
 from tiny_uop.records import dataclass
 
-_WIDE = re.compile(rf"(?:{re.escape(WIDE)}|{re.escape(ALIGNED_ONLY)})(\d+)")
+_WIDE = re.compile(rf"{re.escape(WIDE)}|{re.escape(ALIGNED_ONLY)}")
 _ALIGNED = re.compile(rf", align \d+(?:{re.escape(WIDE)}|{re.escape(PAIRED)})(\d+)")
 _FENCE = "llvm.x86.sse.sfence"
+ALIGNED = "_aligned"
+"""What the name of a device's kernel for aligned buffers ends with: all at multiples of `LLVMTarget.aligned` bytes."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Module:
   """A program that has been written as instructions, on its way to the text of a module.
 
   `globals` are its shared arrays, `sizes` the threads of a workgroup where they are known, `shares` whether several
-  workers share its outermost loop, `one_body` whether its body looks itself at how buffers are aligned.
+  workers share its outermost loop.
   """
 
   llvm: LLVMTarget
@@ -38,7 +41,6 @@ class Module:
   globals: Sequence[str]
   sizes: tuple[int, int, int] | None
   shares: bool
-  one_body: bool = False
 
   def text(self) -> str:
     """All of it."""
@@ -71,16 +73,12 @@ class Module:
 
   def _device(self) -> list[str]:
     name, arguments, lines = self.info.name, self.arguments(), self.body.lines
-    head = f"{self.llvm.convention} void @{name} #0"
-    sizes = [int(size) for line in lines for size in _WIDE.findall(line)]
-    if not sizes or self.one_body:
-      return self._body(head, arguments, lines)
+    head = f"{self.llvm.convention} void @{name}"
+    if not any(_WIDE.search(line) for line in lines):
+      return self._body(f"{head} #0", arguments, lines)
     plain = [line for line in lines if ALIGNED_ONLY not in line]
-    wide = _wide([line for line in lines if PLAIN_ONLY not in line], max(sizes))
-    bodies = self._body(f"internal void @{name}.body #1", arguments, plain)
-    bodies += self._body(f"internal void @{name}.body.aligned #1", arguments, wide)
-    passed = [a.replace("noalias ", "").replace("readonly ", "") for a in arguments]
-    return [*bodies, *self._function(head, arguments, [*self._choice(passed, max(sizes)), "  ret void"])]
+    wide = [_ALIGNED.sub(r", align \1", line) for line in lines if PLAIN_ONLY not in line]
+    return [*self._body(f"{head} #0", arguments, plain), *self._body(f"{head}{ALIGNED} #0", arguments, wide)]
 
   def _host(self) -> list[str]:
     name, lines = self.info.name, self.body.lines
@@ -158,11 +156,6 @@ class Module:
       x, y, z = self.sizes
       entry += " " + self.llvm.group_size.format(x=x, y=y, z=z, threads=x * y * z)
     return f"attributes #0 = {{ {entry} }}\nattributes #1 = {{ alwaysinline {text} }}"
-
-
-def _wide(lines: Iterable[str], buffers: int) -> list[str]:
-  """The lines for buffers that are aligned to so many bytes."""
-  return [_ALIGNED.sub(lambda found: f", align {min(int(found[1]), buffers)}", line) for line in lines]
 
 
 def workgroup(linear: UOp) -> tuple[int, int, int] | None:

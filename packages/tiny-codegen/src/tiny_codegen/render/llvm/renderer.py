@@ -21,7 +21,7 @@ from tiny_codegen.render.llvm.memory import address, load, only_distances, store
 from tiny_codegen.render.llvm.module import Module, workgroup
 from tiny_codegen.render.llvm.shuffle import shuffled
 from tiny_codegen.render.llvm.target import GENERIC, LLVMTarget
-from tiny_codegen.render.llvm.text import memory_type, pointer, scalar_type, value_type
+from tiny_codegen.render.llvm.text import memory_type, scalar_type, value_type
 from tiny_codegen.render.llvm.tiles import TileRegisters, begin_tiles, end_tiles
 from tiny_codegen.render.llvm.transpose import column, only_shuffled, picked, rows_of_lanes
 from tiny_codegen.render.llvm.zeros import Zeros
@@ -70,9 +70,6 @@ class _Program(Writer):
     self.tiles = reads_shared_memory(linear)
     self.registers = TileRegisters(linear.src)
     self.continued = mma.continued(linear)
-    self.one_body = bool(self.tiles and llvm.memory.aligned)
-    self.copied = copies.copied(linear) if self.one_body and llvm.copies is not None else frozenset()
-    self.aligned = ""  # whether all buffers are, where there is one body
     # loop → place, MMA, how to wait for it
     self.pending: dict[UOp, list[tuple[UOp, UOp, mma.SharedMatrixInstruction]]] = {}
     self.shared = [u for u in linear.src if is_thread_range(u)]
@@ -88,10 +85,6 @@ class _Program(Writer):
     name = self.info.name
     for u, number in base.numbers(self.linear, self.info).items():
       self.body.values[u] = f"%p{number}" if u.op is Ops.PARAM else integer_from(self.body, f"%n{number}", u)
-    if self.one_body:
-      kind = pointer(AddrSpace.GLOBAL, self.llvm.spaces)
-      buffers = [(kind, f"%p{place}") for place in range(len(self.info.params))]
-      self.aligned = copies.are_aligned(self.body, buffers, self.llvm.memory.aligned)
     if self.registers:
       begin_tiles(self.body, self.globals)
     self._instructions(self.linear.src)
@@ -102,9 +95,7 @@ class _Program(Writer):
     if self.registers:
       end_tiles(self.body)
     sizes = workgroup(self.linear)
-    return Module(
-      self.llvm, self.info, self.body, self.globals, sizes, bool(self.shared), one_body=self.one_body
-    ).text()
+    return Module(self.llvm, self.info, self.body, self.globals, sizes, bool(self.shared)).text()
 
   # *** instructions ***
 
@@ -218,8 +209,6 @@ class _Program(Writer):
     self.body.values[u] = made if kind == "i32" else self.body.let(f"zext i32 {made} to {kind}")
 
   def visit_load(self, u: UOp) -> None:
-    if u in self.copied:
-      return  # it goes past registers, if it can
     if u in self.zeros.loads:
       self.body.values[u] = self.zeros.load(self.body, u)
       return
@@ -229,8 +218,7 @@ class _Program(Writer):
       place = address(self.body, u.src[0], self.llvm.memory)
       self.body.values[u] = mma.matrix_load(self.body, u, place, self.llvm.matrix_load)
       return
-    one = partial(load, self.body, u, self.llvm.memory)
-    self.body.values[u] = copies.either_way(self.body, self.aligned, u.dtype, one) if self.one_body else one()
+    self.body.values[u] = load(self.body, u, self.llvm.memory)
 
   def visit_store(self, u: UOp) -> None:
     if isinstance(u.arg, Accumulate):
@@ -238,17 +226,9 @@ class _Program(Writer):
       return
     if u.arg == ASYNC and self.llvm.copies is not None:
       at_once = partial(store, self.body, u, self.llvm.memory)
-      if self.one_body:
-        way = (self.llvm.copies, self.aligned, partial(self._through_registers, u))
-        copies.copy_or_store(self.body, u, self.llvm.memory, *way)
-      else:
-        copies.copy_to_shared(self.body, u, self.llvm.memory, self.llvm.copies, at_once)
-      return
-    one = partial(store, self.body, u, self.llvm.memory)
-    if self.one_body:
-      copies.either_way(self.body, self.aligned, None, one)
+      copies.copy_to_shared(self.body, u, self.llvm.memory, self.llvm.copies, at_once)
     else:
-      one()
+      store(self.body, u, self.llvm.memory)
 
   def visit_prefetch(self, u: UOp) -> None:
     """A hint, which devices are not given."""
@@ -261,11 +241,6 @@ class _Program(Writer):
     # LLVM's locality: 3 is the first level; the last 1 says that it is data
     flags = (str(int(access == "write")), str(max(4 - level, 0)), "1")
     self.body.call("llvm.prefetch.p0", "void", ("ptr", place), *[("i32", flag) for flag in flags])
-
-  def _through_registers(self, u: UOp) -> None:
-    self.body.values[u.src[1]] = load(self.body, u.src[1], self.llvm.memory)
-    store(self.body, u, self.llvm.memory)
-    del self.body.values[u.src[1]]
 
   def atomic(self, u: UOp) -> None:
     """An update by several threads; a gate is an IF around it already (`linearise`)."""

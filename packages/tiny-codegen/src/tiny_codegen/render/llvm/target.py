@@ -42,7 +42,8 @@ class LLVMTarget:
   to. `matrices` says how the tensor cores of the target are written, `exchanges` how threads of a wave exchange
   values, a row for each bit of their numbers, `copies` asynchronous STOREs, `matrix_load` the LOADs of a warp (an
   intrinsic's name, {matrices} and {transposed} in it). `aligned`: global memory is accessed in vectors of up to so
-  many bytes only where these are aligned (0: anywhere). `static_local`: of shared memory a program may have so many
+  many bytes only where these are aligned (0: anywhere); a program with such accesses has two kernels, of which
+  NAME_aligned is for buffers at multiples of so many bytes. `static_local`: of shared memory a program may have so many
   bytes as arrays of its own (0: any number); of a program with more it is one array, `NAME_shared`, whose size the
   launch gives (`shared_memory.places_at_launch` says how large it is). `shared_matrices` are the tensor cores that
   read shared memory themselves; where a program has one, `proxy_fence` comes before each barrier. `scopes` are those
