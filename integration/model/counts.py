@@ -32,6 +32,7 @@ from tiny_codegen import compile_kernel
 from tiny_runtime import Binary
 from tiny_runtime.conformance.standard import STANDARD
 from tiny_runtime_metal import Arch, MetalRenderer
+from tiny_runtime_nv.entries import entries
 from tiny_runtime_nv.shared_memory import at_launch
 from tiny_runtime_nv.target import PTXRenderer
 from tiny_uop import Opt, OptOps, UOp, evaluate
@@ -41,14 +42,14 @@ HEADER = ("kernel", "threads", "groups", "loads used", "again", "stores used", "
 
 
 def counted_ptx(binary: Binary, most: int) -> Counts:
-  """The same of PTX."""
+  """The same of PTX, of its kernel for aligned buffers if there is one."""
   sizes = [p.size * p.dtype.itemsize for p in binary.params]
   memories = [(ctypes.c_char * (size + ALIGNED))() for size in sizes]
   places = [(ctypes.addressof(memory) // ALIGNED + 1) * ALIGNED for memory in memories]
   words = (ctypes.c_uint64 * len(places))(*places)
   buffers = [Buffer(ctypes.addressof(words), ctypes.sizeof(words), "the parameters", False)]
   buffers += [Buffer(place, size, f"p{n}") for n, (place, size) in enumerate(zip(places, sizes))]
-  call = Module(binary.code.decode()).call(at_launch(binary.code))
+  call = Module(binary.code.decode()).kernels[entries(binary.code, binary.entry)[-1]].call(at_launch(binary.code))
   return launch(call, buffers, grid(binary.global_size), grid(binary.local_size),
                 Options(counting=True, checking=False, most=most))  # fmt: skip
 

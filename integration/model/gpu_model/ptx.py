@@ -53,7 +53,9 @@ class Module:
     if not found or target is None:
       raise Refused("ptxas fatal: no kernel, or no .target, in this text")
     self.target = target[1]
-    self.kernels = {entry[0]: Kernel(*entry, shared) for entry in found}
+    self.kernels = {
+      name: Kernel(name, parameters, directives, body, shared) for name, parameters, directives, body in found
+    }
 
 
 class Kernel:
