@@ -16,7 +16,7 @@ from gpu_model.nv.cubin import Head, Program
 from gpu_model.nv.engine import Engine
 from gpu_model.nv.errors import ChannelError, Misuse, MmuFault, Xid
 from gpu_model.nv.tables import Qmd, count, layouts, qmd_bytes
-from gpu_model.ptx import Module
+from gpu_model.ptx import Kernel, Module
 from gpu_model.toolchain import Refused
 
 GIB4 = 4 << 30
@@ -151,9 +151,10 @@ def _dependents(qmd: Qmd) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=1024)
-def module(ptx: str) -> Module:
-  """PTX, compiled for the model's machine."""
-  return Module(ptx)
+def kernel(ptx: str) -> Kernel:
+  """PTX of one kernel, compiled for the model's machine."""
+  (only,) = Module(ptx).kernels.values()
+  return only
 
 
 class Compute(Engine):
@@ -410,7 +411,7 @@ class Compute(Engine):
     gpu, address = self.channel.gpu, given.banks[0][0]
     gpu.data_cached = True
     try:
-      made = module(program.ptx)
+      made = kernel(program.ptx)
     except Refused as error:
       raise Misuse(f"the model cannot run this PTX: {error}") from error
     if made.signature.threads not in (None, given.block):

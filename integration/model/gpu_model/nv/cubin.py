@@ -72,7 +72,8 @@ def programs(ptx: str, arch: str) -> list[tuple[str, Program, tuple[int, int, in
     block = re.search(r"\.(?:reqntid|maxntid) (\d+), (\d+), (\d+)", directives)
     x, y, z = map(int, block.groups()) if block else (1024, 1, 1)
     shared = 0
-    for kind, align, _, size in ARRAY.findall(body):
+    # arrays that several kernels name stand before all of them
+    for kind, align, _, size in ARRAY.findall(body) + [array for array in ARRAY.findall(head) if array[2] in body]:
       if kind == "shared":
         shared = -(-shared // int(align)) * int(align) + int(size)
     shared += 1024 if (shared or AT_LAUNCH.search(head)) and int(sm) >= 90 else 0
