@@ -57,3 +57,17 @@ def test_what_the_host_has_made_is_copied_once() -> None:
   sink, (kept,) = first(x + table.copy_to("CPU").expand((8, 16)), x)
   assert kept.src[0].op is Ops.COPY and kept.shape == (8, 1)
   assert first(x + other.copy_to("CPU"), x, other)[1] == []
+
+
+def test_weights_are_laid_out_for_the_rows_that_meet_them() -> None:
+  w = new(128, 32)
+  for rows, shape in ((4, None), (8, (2, 32, 64)), (24, (32, 128)), (300, None)):
+    x = new(rows, 32)
+    kept = first(product(x, w), x)[1]
+    assert [k.shape for k in kept] == ([] if shape is None else [shape])
+
+
+def test_weights_that_were_scaled_are_laid_out_in_one_kernel() -> None:
+  x, w, c = new(24, 16), new(32, 16), new(32)
+  _, (kept,) = first(product(x, w) * c.reshape((1, 32)).expand((24, 32)), x)
+  assert kept.op is Ops.CONTIGUOUS and kept.shape == (16, 32) and any(u.op is Ops.MUL for u in kept.toposort)

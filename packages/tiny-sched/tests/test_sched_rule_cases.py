@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tiny_sched.constant_rules import CONSTANT_RULES, Constants
+from tiny_sched.constant_rules import CONSTANT_RULES, LAYOUT_RULES, Constants
 from tiny_sched.device_rules import DEVICE_RULES, PART_RULES
 from tiny_sched.graph_rules import GRAPH_RULES
 from tiny_sched.value_rules import VALUE_RULES
@@ -21,6 +21,6 @@ def _all_but_the_first() -> Constants:
   return Constants(lambda buffer: buffer.arg[0] != 1_000_000_000)
 
 
-@pytest.mark.parametrize("case", rule_cases(CONSTANT_RULES, context=_all_but_the_first), ids=str)
+@pytest.mark.parametrize("case", rule_cases(CONSTANT_RULES, LAYOUT_RULES, context=_all_but_the_first), ids=str)
 def test_rule_on_constants(case: RuleCase) -> None:
   case.check()

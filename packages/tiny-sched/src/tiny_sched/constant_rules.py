@@ -20,6 +20,13 @@ from tiny_uop.origins import keep_mark
 _VALUES = frozenset({*GroupOp.Movement, *GroupOp.Identity, *GroupOp.Elementwise, Ops.REDUCE, Ops.COPY})
 _SAME_ELEMENTS = frozenset({Ops.RESHAPE, Ops.PERMUTE})
 
+FEWEST_ROWS, FEW_ROWS, MOST_ROWS = 8, 16, 256
+"""Rows of a product whose weights are laid out anew: of fewer rows a kernel reads weights once, as they are; more rows
+pay for packing them. Few rows want panels: a panel is read from its begin to its end."""
+
+PANEL = 64
+"""Results whose weights are next to each other in a panel: the vectors of a register tile."""
+
 
 class Constants:
   """What is known of nodes: whether they are constant, and along which axes they vary.
@@ -163,6 +170,63 @@ def _terms(u: UOp) -> list[tuple[UOp, bool]]:
   return found
 
 
+def _in_panels(u: UOp, ctx: Constants) -> UOp | None:
+  """A product with weights of which those that a step of the sum needs are next to each other in memory."""
+  if u.arg[0] is not Ops.ADD or u.src[0].op is not Ops.MUL or u.dtype is not dtypes.float32:
+    return None
+  shape, summed = u.src[0].shape, u.arg[1]
+  for x, w in (u.src[0].src, u.src[0].src[::-1]):
+    if not ctx.memory(w) or x.op is not Ops.EXPAND or ctx.memory(x) is not None:
+      continue
+    axes = ctx.varies(w)
+    own, along = [a for a in axes if a not in summed], [a for a in axes if a in summed]
+    if len(own) != 1 or len(along) != 1 or x.src[0].shape[own[0]] != 1 or _is_widened(_stored(w)):
+      continue
+    rows = math.prod([s for a, s in enumerate(shape) if a not in axes])
+    panels = rows <= FEW_ROWS and shape[own[0]] % PANEL == 0
+    if FEWEST_ROWS <= rows <= MOST_ROWS and (panels or (rows > FEW_ROWS and not _is_innermost(w, own[0]))):
+      return u.with_src(
+        (UOp(Ops.MUL, u.dtype, (x, _laid_out(ctx.compact(w), own[0], along[0], panels).expand(shape))),)
+      )
+  return None
+
+
+def _laid_out(w: UOp, own: int, along: int, panels: bool) -> UOp:
+  """Weights in memory of their own, in order of `along`, then `own`: of all results, or of a panel at a time."""
+  results, steps = w.shape[own], w.shape[along]
+  order = (along, own) if along < own else (own, along)
+  flat = w.reshape(tuple(w.shape[a] for a in order)).permute((0, 1) if order[0] == along else (1, 0))
+  if not panels:
+    kept = flat.contiguous()
+  else:
+    apart = flat.reshape((steps, results // PANEL, PANEL)).permute((1, 0, 2)).contiguous()
+    kept = apart.permute((1, 0, 2)).reshape((steps, results))
+  return kept.permute((0, 1) if order[0] == along else (1, 0)).reshape(w.shape)
+
+
+def _is_innermost(u: UOp, axis: int) -> bool:
+  """Whether elements along an axis are next to each other where the value is stored."""
+  while u.op in (*_SAME_ELEMENTS, Ops.EXPAND):
+    below = u.src[0].shape
+    if u.op is Ops.PERMUTE:
+      axis = u.arg[axis]
+    elif u.op is Ops.RESHAPE:
+      parts = {i: [*_reshaped(below, u.shape, frozenset({i}))] for i, s in enumerate(below) if s != 1}
+      came = [i for i, part in parts.items() if axis in part]
+      if len(came) != 1 or parts[came[0]][-1] != axis:
+        return False
+      axis = came[0]
+    u = u.src[0]
+  return all(s == 1 for s in u.shape[axis + 1 :])
+
+
+def _stored(u: UOp) -> UOp:
+  """What is under views."""
+  while u.op in GroupOp.Movement:
+    u = u.src[0]
+  return u
+
+
 def _weights(s: Samples) -> UOp:
   """Of 4 results and 3 terms each, as a product with 5 rows has them: constant memory is all but slot 0."""
   return s.buffer(4, 3, slot=1).reshape((1, 4, 3)).expand((5, 4, 3))
@@ -176,6 +240,12 @@ def _product(s: Samples, w: UOp) -> UOp:
 def _each(s: Samples, slot: int, *shape: int) -> UOp:
   """Constant numbers, one for each result."""
   return s.buffer(*shape, slot=slot).expand((5, 4))
+
+
+def _rows(s: Samples, count: int, w: UOp) -> UOp:
+  """So many rows times weights (1, results, 8)."""
+  shape = (count, w.shape[1], 8)
+  return (s.buffer(count, 8).reshape((count, 1, 8)).expand(shape) * w.expand(shape)).reduce_axes(Ops.ADD, (2,))
 
 
 CONSTANT_RULES = PatternMatcher([
@@ -198,6 +268,24 @@ CONSTANT_RULES = PatternMatcher([
                   lambda s: _each(s, 1, 1, 4) - (s.buffer(5, 4) + _each(s, 2, 1, 4)))),
 ])  # fmt: skip
 
+LAYOUT_RULES = PatternMatcher([
+  rule("weights_in_panels", UPat(Ops.REDUCE, name="u"), _in_panels,
+       grows="by a copy of the weights that is made once",
+       example=(lambda s: _rows(s, 24, s.buffer(32, 8, slot=1).reshape((1, 32, 8))),
+                lambda s: _rows(s, 8, s.buffer(64, 8, slot=1).reshape((1, 64, 8))),
+                lambda s: _rows(s, 8, s.buffer(8, 64, slot=1).permute((1, 0)).reshape((1, 64, 8)))),
+       near_miss=(lambda s: _rows(s, 4, s.buffer(64, 8, slot=1).reshape((1, 64, 8))),
+                  lambda s: _rows(s, 8, s.buffer(32, 8, slot=1).reshape((1, 32, 8))),
+                  lambda s: _rows(s, 24, s.buffer(8, 32, slot=1).reshape((1, 8, 32)).permute((0, 2, 1))),
+                  lambda s: _rows(s, 257, s.buffer(32, 8, slot=1).reshape((1, 32, 8))),
+                  lambda s: _rows(s, 24, s.buffer(32, 8).reshape((1, 32, 8))),
+                  lambda s: _rows(s, 24, s.buffer(32, 8, slot=1, dtype=dtypes.float16).cast(dtypes.float32)
+                                  .reshape((1, 32, 8))),
+                  lambda s: (s.buffer(24, 32, 8) * s.buffer(32, 8, slot=1).reshape((1, 32, 8)).expand((24, 32, 8)))
+                  .reduce_axes(Ops.ADD, (2,)))),
+])  # fmt: skip
+"""For constants as they are after the other rules."""
+
 
 def constants_first(sink: UOp, stays: Callable[[UOp], bool]) -> tuple[UOp, list[UOp]]:
   """(the graph after the rules, the constants in it that are worth computing once: CONTIGUOUS nodes).
@@ -218,14 +306,20 @@ def constants_first(sink: UOp, stays: Callable[[UOp], bool]) -> tuple[UOp, list[
     keep_mark(old, u)
     return u
 
-  sink = rebuild(sink, simplified)
+  def laid_out(old: UOp, u: UOp) -> UOp:
+    if u.op is Ops.REDUCE and (made := LAYOUT_RULES.rewrite(u, context)) is not None:
+      u = made
+    keep_mark(old, u)
+    return u
+
+  sink = rebuild(rebuild(sink, simplified), laid_out)
   once: dict[UOp, UOp] = {}
   for u in sink.toposort:
     if context.memory(u) is None:
       for s in u.src:
         value = _computed(s)
         if value not in once and _is_worth_it(value, context):
-          once[value] = context.compact(value).contiguous()
+          once[value] = value if value.op is Ops.CONTIGUOUS else context.compact(value).contiguous()
   return replaced(sink, {value: kept.expand(value.shape) for value, kept in once.items()}), list(once.values())
 
 
@@ -242,7 +336,7 @@ def replaced(sink: UOp, changes: Mapping[UOp, UOp]) -> UOp:
 
 def _computed(u: UOp) -> UOp:
   """What is computed for a value: not its views, nor that it is widened, which is done again rather than kept."""
-  while u.op in GroupOp.Movement or u.op in GroupOp.Identity or _is_widened(u):
+  while u.op in GroupOp.Movement or u.op in (Ops.DETACH, Ops.CONTIGUOUS_BACKWARD) or _is_widened(u):
     u = u.src[0]
   return u
 
@@ -252,7 +346,7 @@ def _is_widened(u: UOp) -> bool:
 
 
 def _is_worth_it(u: UOp, context: Constants) -> bool:
-  made = u.op in GroupOp.Elementwise or u.op in (Ops.REDUCE, Ops.COPY)
+  made = u.op in GroupOp.Elementwise or u.op in (Ops.REDUCE, Ops.COPY, Ops.CONTIGUOUS)
   if not made or not (memory := context.memory(u)):
     return False
   sizes = [known(s) for s in context.compact(u).shape]
