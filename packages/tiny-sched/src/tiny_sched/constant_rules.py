@@ -182,12 +182,11 @@ def _in_panels(u: UOp, ctx: Constants) -> UOp | None:
     own, along = [a for a in axes if a not in summed], [a for a in axes if a in summed]
     if len(own) != 1 or len(along) != 1 or x.src[0].shape[own[0]] != 1 or _is_widened(_stored(w)):
       continue
-    rows = math.prod([s for a, s in enumerate(shape) if a not in axes])
-    panels = rows <= FEW_ROWS and shape[own[0]] % PANEL == 0
+    rows = math.prod([int(s) for a, s in enumerate(shape) if a not in axes])
+    panels = rows <= FEW_ROWS and int(shape[own[0]]) % PANEL == 0
     if FEWEST_ROWS <= rows <= MOST_ROWS and (panels or (rows > FEW_ROWS and not _is_innermost(w, own[0]))):
-      return u.with_src(
-        (UOp(Ops.MUL, u.dtype, (x, _laid_out(ctx.compact(w), own[0], along[0], panels).expand(shape))),)
-      )
+      laid_out = _laid_out(ctx.compact(w), own[0], along[0], panels)
+      return u.with_src((x * laid_out.expand(shape),))
   return None
 
 
