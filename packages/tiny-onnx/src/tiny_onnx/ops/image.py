@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +19,9 @@ from tiny_onnx.values import Host, Value, checked_count, host_of, ints_of, shape
 from tiny_tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]
+
+MOST_PHASES = 4
+"""How many times as long an axis may become by slices."""
 
 # Resize: along each axis, an output element is a sum of input elements with weights. Places and weights are known
 # before anything runs; the tensor is gathered and multiplied, one axis after the other.
@@ -95,16 +100,58 @@ def taps(
 def resize_axis(x: Tensor, axis: int, indices: Array, weights: Array | None) -> Tensor:
   """Sums of elements along an axis: each output element has a row of indices and weights."""
   before = (slice(None),) * axis
+  indices = indices.astype(np.int32)
+  made = in_phases(x, indices if weights is not None else indices[:, None], weights) if axis == x.ndim - 1 else None
+  if made is not None:
+    return made
   if weights is None:
-    return x[(*before, Tensor(indices.astype(np.int32)))]
-  made: Tensor | None = None
+    return x[(*before, Tensor(indices))]
   for tap in range(indices.shape[1]):
     if not weights[:, tap].any():
       continue
     factor = Tensor(weights[:, tap].astype(np.float32)).cast(x.dtype)
-    part = x[(*before, Tensor(indices[:, tap].astype(np.int32)))] * factor.reshape(-1, *[1] * (x.ndim - 1 - axis))
+    part = x[(*before, Tensor(np.ascontiguousarray(indices[:, tap])))] * factor.reshape(-1, *[1] * (x.ndim - 1 - axis))
     made = part if made is None else made + part
-  return x[(*before, Tensor(indices[:, 0].astype(np.int32)))] * 0 if made is None else made
+  return x[(*before, Tensor(np.ascontiguousarray(indices[:, 0])))] * 0 if made is None else made
+
+
+def in_phases(x: Tensor, indices: Array, weights: Array | None) -> Tensor | None:
+  """`resize_axis` along the last axis, where that becomes a whole number of times as long: each of so many output
+  elements has inputs at the same distances, so that all are sums of slices. None for other places.
+
+  Vectors along the axis would have to gather their elements one by one.
+  """
+  size, (out, count) = int(x.shape[-1]), indices.shape
+  factor = out // size
+  if out != factor * size or not 2 <= factor <= MOST_PHASES:
+    return None
+  begins = indices.reshape(size, factor, count)
+  distances = begins[size // 2] - size // 2
+  wrong = np.clip(np.arange(size)[:, None, None] + distances, 0, size - 1) != begins
+  if weights is not None:
+    wrong &= weights.reshape(begins.shape) != 0
+  if wrong.any() or abs(distances).max() >= size:
+    return None
+  phases = []
+  for phase in range(factor):
+    terms = []
+    for tap, distance in enumerate(distances[phase]):
+      if weights is None:
+        terms.append(moved(x, int(distance)))
+      elif (own := weights[phase::factor, tap]).any():
+        terms.append(moved(x, int(distance)) * Tensor(own.astype(np.float32)).cast(x.dtype))
+    if not terms:
+      return None
+    phases.append(functools.reduce(operator.add, terms))
+  return phases[0].stack(*phases[1:], dim=-1).flatten(-2).contiguous()
+
+
+def moved(x: Tensor, distance: int) -> Tensor:
+  """The elements so far behind those of the last axis; the first and the last one stand for those outside."""
+  shape = (*x.shape[:-1], abs(distance))
+  if distance > 0:
+    return x[..., distance:].cat(x[..., -1:].expand(*shape), dim=-1)
+  return x[..., :1].expand(*shape).cat(x[..., :distance], dim=-1) if distance else x
 
 
 def target_sizes(
@@ -140,7 +187,10 @@ def resized(
   kind = x.dtype
   exact = x if x.is_floating_point() else x.cast(dtypes.float32)
   outside: list[tuple[int, Array]] = []
-  for i, (axis, out, scale) in enumerate(zip(axes, outs, ratios)):
+  turns = list(enumerate(zip(axes, outs, ratios)))
+  if all(scale >= 1 for scale in ratios):  # rows before there are more of them
+    turns.reverse()
+  for i, (axis, out, scale) in turns:
     size = shape_of(x)[axis]
     area = (0.0, 1.0) if roi is None or roi.size == 0 else (float(roi[i]), float(roi[i + len(axes)]))
     if (out is size or out == size) and scale == 1 and transformation != "tf_crop_and_resize":
