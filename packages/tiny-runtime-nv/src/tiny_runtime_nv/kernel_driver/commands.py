@@ -24,6 +24,35 @@ WORDS = 32
 LONGEST_COPY = 1 << 31
 
 
+_RELEASE, _REPORT, _COPIED = (
+  {
+    stamp: word("SEM_EXECUTE", OPERATION="RELEASE", PAYLOAD_SIZE="64BIT", RELEASE_TIMESTAMP="EN" if stamp else "DIS")
+    for stamp in (False, True)
+  },
+  {
+    stamp: word("SET_REPORT_SEMAPHORE_D", OPERATION="RELEASE", STRUCTURE_SIZE="FOUR_WORDS" if stamp else "ONE_WORD")
+    for stamp in (False, True)
+  },
+  {
+    stamp: word("LAUNCH_DMA", DATA_TRANSFER_TYPE="NONE", FLUSH_ENABLE=1, SEMAPHORE_TYPE=kind)
+    for stamp, kind in ((False, "RELEASE_ONE_WORD_SEMAPHORE"), (True, "RELEASE_FOUR_WORD_SEMAPHORE"))
+  },
+)
+"""How numbers are written, without and with the time behind them: by the channel, by either engine."""
+_IDLE = word("SEM_EXECUTE", RELEASE_WFI="EN")
+_ACQUIRE = word("SEM_EXECUTE", OPERATION="ACQUIRE", ACQUIRE_SWITCH_TSG="EN")
+_COPY = word(
+  "LAUNCH_DMA", DATA_TRANSFER_TYPE="NON_PIPELINED", FLUSH_ENABLE=1, SRC_MEMORY_LAYOUT="PITCH", DST_MEMORY_LAYOUT="PITCH"
+)
+_START = {
+  True: ("SEND_SIGNALING_PCAS2_B", word("SEND_SIGNALING_PCAS2_B", PCAS_ACTION="INVALIDATE_COPY_SCHEDULE")),
+  False: ("SEND_SIGNALING_PCAS_B", word("SEND_SIGNALING_PCAS_B", INVALIDATE=1, SCHEDULE=1)),
+}
+_NEW_CODE = word("INVALIDATE_SHADER_CACHES", INSTRUCTION=1, DATA=1, CONSTANT=1)
+PAYLOAD = 3
+"""Of the words of a release of the channel, the first of the number that it writes."""
+
+
 def methods(subchannel: int, name: str, *data: int) -> list[int]:
   """Words for a method, and for those behind it."""
   return [INCREASING | len(data) << 16 | subchannel << 13 | method(name) >> 2, *[value & 0xFFFFFFFF for value in data]]
@@ -32,15 +61,12 @@ def methods(subchannel: int, name: str, *data: int) -> list[int]:
 def release(address: int, payload: int, idle: bool = False, stamp: bool = False) -> list[int]:
   """The channel writes a number of 64 bits; `idle`: when the engines have nothing to do, and all that they wrote is
   seen; `stamp`: with the time behind it."""
-  return _semaphore(
-    address, payload, word("SEM_EXECUTE", OPERATION="RELEASE", RELEASE_WFI="EN" if idle else "DIS",
-                           PAYLOAD_SIZE="64BIT", RELEASE_TIMESTAMP="EN" if stamp else "DIS"),
-  )  # fmt: skip
+  return _semaphore(address, payload, _RELEASE[stamp] | (_IDLE if idle else 0))
 
 
 def acquire(address: int, payload: int) -> list[int]:
   """The channel waits for a number of 32 bits; others of its group may run meanwhile."""
-  return _semaphore(address, payload, word("SEM_EXECUTE", OPERATION="ACQUIRE", ACQUIRE_SWITCH_TSG="EN"))
+  return _semaphore(address, payload, _ACQUIRE)
 
 
 def _semaphore(address: int, payload: int, execute: int) -> list[int]:
@@ -49,44 +75,33 @@ def _semaphore(address: int, payload: int, execute: int) -> list[int]:
 
 def report(address: int, payload: int, stamp: bool) -> list[int]:
   """The compute engine writes a number of 32 bits when all launches before are done."""
-  how = word("SET_REPORT_SEMAPHORE_D", OPERATION="RELEASE", STRUCTURE_SIZE="FOUR_WORDS" if stamp else "ONE_WORD")
-  return methods(COMPUTE, "SET_REPORT_SEMAPHORE_A", address >> 32, address, payload, how)
+  return methods(COMPUTE, "SET_REPORT_SEMAPHORE_A", address >> 32, address, payload, _REPORT[stamp])
 
 
 def copied(address: int, payload: int, stamp: bool) -> list[int]:
   """The copy engine writes a number of 32 bits when all copies before are done."""
-  how = word("LAUNCH_DMA", DATA_TRANSFER_TYPE="NONE", FLUSH_ENABLE=1,
-             SEMAPHORE_TYPE="RELEASE_FOUR_WORD_SEMAPHORE" if stamp else "RELEASE_ONE_WORD_SEMAPHORE")  # fmt: skip
-  return [*methods(COPY, "SET_SEMAPHORE_A", address >> 32, address, payload), *methods(COPY, "LAUNCH_DMA", how)]
+  place = methods(COPY, "SET_SEMAPHORE_A", address >> 32, address, payload)
+  return [*place, *methods(COPY, "LAUNCH_DMA", _COPIED[stamp])]
 
 
 def launch(qmd: int, action: bool) -> list[int]:
   """The compute engine starts what is described at an address."""
-  start = (
-    methods(COMPUTE, "SEND_SIGNALING_PCAS2_B", word("SEND_SIGNALING_PCAS2_B", PCAS_ACTION="INVALIDATE_COPY_SCHEDULE"))
-    if action
-    else methods(COMPUTE, "SEND_SIGNALING_PCAS_B", word("SEND_SIGNALING_PCAS_B", INVALIDATE=1, SCHEDULE=1))
-  )
-  return [*methods(COMPUTE, "SEND_PCAS_A", qmd >> 8), *start]
+  return [*methods(COMPUTE, "SEND_PCAS_A", qmd >> 8), *methods(COMPUTE, *_START[action])]
 
 
 def copy(command: Transfer) -> list[int]:
   """The copy engine copies a row of bytes, after those before it."""
-  how = word("LAUNCH_DMA", DATA_TRANSFER_TYPE="NON_PIPELINED", FLUSH_ENABLE=1, SRC_MEMORY_LAYOUT="PITCH",
-             DST_MEMORY_LAYOUT="PITCH")  # fmt: skip
   source, target = command.source, command.target
   return [
     *methods(COPY, "OFFSET_IN_UPPER", source >> 32, source, target >> 32, target),
     *methods(COPY, "LINE_LENGTH_IN", command.nbytes, 1),
-    *methods(COPY, "LAUNCH_DMA", how),
+    *methods(COPY, "LAUNCH_DMA", _COPY),
   ]
 
 
 def new_code() -> list[int]:
   """Nothing of instructions or constants that was read before is used again."""
-  return methods(
-    COMPUTE, "INVALIDATE_SHADER_CACHES", word("INVALIDATE_SHADER_CACHES", INSTRUCTION=1, DATA=1, CONSTANT=1)
-  )
+  return methods(COMPUTE, "INVALIDATE_SHADER_CACHES", _NEW_CODE)
 
 
 class Encoder:

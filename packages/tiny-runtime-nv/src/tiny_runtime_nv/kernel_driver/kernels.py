@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -15,7 +16,10 @@ from tiny_runtime_nv.kernel_driver.qmd import QMD
 from tiny_runtime_nv.kernel_driver.tables import qmd_layout
 from tiny_runtime_nv.shared_memory import at_launch, without_note
 
-BANK_ALIGNMENT = 256
+ALIGNMENT = 256
+"""Of code and constants in an image: more than either needs."""
+ALIGNED, WIDEST = "_aligned", 16
+"""The end of the name of a second entry, and what it takes the addresses of buffers to be multiples of."""
 STACK_POINTER, STACK_RESERVED = 0xFFFDC0, 0x240
 """Where a thread's stack begins in its 16 MiB of local memory, which is 0x240 bytes before their end."""
 MOST_GROUPS = ((1 << 31) - 1, 65535, 65535)
@@ -44,11 +48,17 @@ class NVKernel(Kernel):
   generation: Generation = None  # type: ignore[assignment]
   version: int = 0
   """Of the machine code: 0x86 for sm_86."""
+  place: int = 0
+  """Of its code in the image."""
   shared: int = 0
   banks: dict[int, tuple[int, int]] = field(default_factory=dict)
   """Constant banks but 0: where in the image, and how many bytes."""
   made: dict[tuple[Sizes, Sizes], QMD] = field(default_factory=dict)
   """Launches that were asked for, but for their arguments."""
+  whole: NVKernel | None = None
+  """The kernel whose image and address this one has, too."""
+  aligned: list[NVKernel] = field(default_factory=list)
+  buffers: int = 0
 
   @classmethod
   def of(cls, binary: Binary, arch: Arch, generation: Generation, windows: Windows) -> NVKernel:
@@ -59,33 +69,58 @@ class NVKernel(Kernel):
       raise CompileError(f"kernel {binary.entry} is no cubin: {error}", binary.source) from error
     if binary.entry not in kernels:
       raise CompileError(f"a cubin without kernel {binary.entry}: it has {', '.join(kernels) or 'none'}", binary.source)
-    major, minor = arch.capability
-    if number != 10 * major + minor:
+    if number != int("".join(map(str, arch.capability))):
       raise CompileError(f"kernel {binary.entry} is for sm_{number}, and this GPU runs code for {arch}", binary.source)
-    about = kernels[binary.entry]
+    image = bytearray()
+    made = [
+      cls._read(binary, name, kernels[name], arch, generation, windows, image)
+      for name in (binary.entry, f"{binary.entry}{ALIGNED}")
+      if name in kernels
+    ]
+    whole = made[0]
+    whole.image, whole.aligned, whole.buffers = bytes(image), made[1:], len(binary.params)
+    for other in whole.aligned:
+      other.whole = whole
+    return whole
+
+  @classmethod
+  def _read(
+    cls, binary: Binary, name: str, about: CubinKernel, arch: Arch, generation: Generation, windows: Windows,
+    image: bytearray,
+  ) -> NVKernel:  # fmt: skip
+    """One kernel of a cubin, whose code and constants are put behind an image. Raises CompileError."""
     needs, (base, size) = 8 * (len(binary.params) + len(binary.variables)), about.parameters
     if size != needs:
-      raise CompileError(f"kernel {binary.entry} takes {size} bytes of arguments, not {needs}", binary.source)
+      raise CompileError(f"kernel {name} takes {size} bytes of arguments, not {needs}", binary.source)
     shared = about.shared + at_launch(binary.code)
     if shared + generation.reserved > generation.shared[-1] << 10:
       most = (generation.shared[-1] << 10) - generation.reserved
-      raise CompileError(f"kernel {binary.entry} needs {shared} bytes of shared memory, of {most}", binary.source)
-    image, banks = bytearray(about.code), {}
-    for bank, data in about.constants.items():
-      image += bytes(-len(image) % BANK_ALIGNMENT)
-      banks[bank] = len(image), len(data)
-      image += data
+      raise CompileError(f"kernel {name} needs {shared} bytes of shared memory, of {most}", binary.source)
+
+    def put(data: bytes) -> tuple[int, int]:
+      image.extend(bytes(-len(image) % ALIGNMENT) + data)
+      return len(image) - len(data), len(data)
+
+    place, _ = put(about.code)
+    banks = {bank: put(data) for bank, data in about.constants.items()}
     head = bytearray(base)
     if needs:
       struct.pack_into("<QQ", head, generation.windows, windows.shared, windows.local)
       struct.pack_into("<I", head, generation.stack, STACK_POINTER)
-    version = major << 4 | minor
-    return cls(binary.entry, bytes(image), 0, about, generation, version, shared, banks, head=bytes(head))
+    major, minor = arch.capability
+    return cls(name, b"", 0, about, generation, major << 4 | minor, place, shared, banks, head=bytes(head))
+
+  def variant(self, words: Sequence[int]) -> NVKernel:
+    """See Kernel: the one that takes buffers at multiples of 16 bytes only, where all are."""
+    if self.aligned and not any(word % WIDEST for word in words[: self.buffers]):
+      return self.aligned[0]
+    return self
 
   @property
   def local(self) -> int:
     """Bytes of local memory that a thread needs, counted from their end."""
-    return -(-(self.about.stack + STACK_RESERVED) // 16) * 16 if self.about.stack else 0
+    stack = max(kernel.about.stack for kernel in (self, *self.aligned))
+    return -(-(stack + STACK_RESERVED) // 16) * 16 if stack else 0
 
   def check(self, groups: Sizes, threads: Sizes) -> None:
     """Raises ValueError for sizes that the GPU does not take, or the kernel."""
@@ -131,12 +166,13 @@ class NVKernel(Kernel):
       qmd[f"CTA_THREAD_DIMENSION{axis}"] = threads[axis]
     qmd["REGISTER_COUNT_V" if "REGISTER_COUNT_V" in qmd else "REGISTER_COUNT"] = about.registers
     qmd["BARRIER_COUNT"] = about.barriers
-    qmd.address("PROGRAM_ADDRESS", self.address)
+    base = (self.whole or self).address
+    qmd.address("PROGRAM_ADDRESS", base + self.place)
     self._memories(qmd)
     self._bank(qmd, 0, -(-(about.parameters[0] + about.parameters[1]) // 16) * 16)
     for bank, (place, nbytes) in self.banks.items():
       self._bank(qmd, bank, -(-nbytes // 16) * 16)
-      qmd.address("CONSTANT_BUFFER_ADDR", self.address + place, bank)
+      qmd.address("CONSTANT_BUFFER_ADDR", base + place, bank)
     return qmd
 
   def _memories(self, qmd: QMD) -> None:

@@ -33,7 +33,7 @@ class QMD:
 
   def _shift(self, name: str, value: int) -> tuple[str, int]:
     """What a field's name ends with if it is without its last bits, and how many these are."""
-    shift = next(s for s in (0, 4, 6, 7) if f"{name}{f'_SHIFTED{s}' if s else ''}" in self)
+    shift = self.layout.shifts.get(name, 0)
     if value & (1 << shift) - 1:
       raise ValueError(f"{name}: {value:#x} is no multiple of {1 << shift}")
     return f"_SHIFTED{shift}" if shift else "", shift

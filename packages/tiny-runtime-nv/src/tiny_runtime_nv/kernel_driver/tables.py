@@ -9,9 +9,10 @@ tables of NVIDIA's headers. Names are those of the headers.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ class Layout:
 
   words: int
   fields: dict[str, Field]
+
+  @cached_property
+  def shifts(self) -> dict[str, int]:
+    """The last bits that fields are without, by names without that ending: 4 of NAME_SHIFTED4."""
+    found = (re.fullmatch(r"(\w+)_SHIFTED(\d)", name) for name in self.fields)
+    return {match[1]: int(match[2]) for match in found if match}
 
 
 def _rows(name: str) -> Iterator[tuple[list[str], list[list[str]]]]:

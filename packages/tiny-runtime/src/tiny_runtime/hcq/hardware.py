@@ -67,6 +67,10 @@ class Kernel:
   head: bytes = field(default=b"", kw_only=True)
   """What stands in memory before the arguments of each launch: whole words of 64 bits."""
 
+  def variant(self, words: Sequence[int]) -> Kernel:
+    """The kernel for a launch with these arguments: this one, or another of its image that takes them, too."""
+    return self
+
   def arguments(self, words: Sequence[int]) -> memoryview:
     """The bytes of a launch's arguments, with what stands before them."""
     return memoryview(self.head + array("Q", words).tobytes())

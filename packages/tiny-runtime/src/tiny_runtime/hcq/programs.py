@@ -24,4 +24,5 @@ class Program(ProgramOfWords):
     local_size: Sequence[int],
   ) -> Launch:  # fmt: skip
     """The launch with these arguments. Raises ValueError for those that do not fit the kernel."""
-    return Launch(self.kernel, tuple(self.words_of(buffers, integers)), three(global_size), three(local_size))
+    words = tuple(self.words_of(buffers, integers))
+    return Launch(self.kernel.variant(words), words, three(global_size), three(local_size))
