@@ -28,7 +28,10 @@ PLACES: dict[str, dict[str, str]] = {
     "groups.torchrun": "takes places over Unix sockets",
     "groups.placeholder": "the other end of these: a program that imports nothing of the package",
   },
-  "tiny-llm": {"system": "processes apart", "template_worker": "limits: a program that imports nothing of the package"},
+  "tiny-llm": {
+    "system": "processes apart",
+    "text.template_worker": "limits: a program that imports nothing of the package",
+  },
   "tiny-runtime-amd": {"gpus": "files of Linux's driver, and why there is none elsewhere"},
   "tiny-runtime-metal": {"backend": "says why there is none elsewhere", "objc": "a library of macOS"},
   "tiny-runtime-nv": {

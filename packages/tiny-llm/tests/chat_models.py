@@ -8,9 +8,9 @@ import numpy as np
 from llm_vocabularies import byte_level
 from small_models import SIZES, weights_of, write_llama
 
-from tiny_llm.checkpoint import open_checkpoint
+from tiny_llm.files.checkpoint import open_checkpoint
 from tiny_llm.model import Model, load_model
-from tiny_llm.tokenizer import Tokenizer
+from tiny_llm.text.tokenizer import Tokenizer
 
 CHATML = (
   "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"

@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Split
 from tokenizers.pre_tokenizers import Sequence as Steps
 
 import tiny_llm
-from tiny_llm.tokenizer_patterns import PRE_TOKENIZERS
+from tiny_llm.text.patterns import PRE_TOKENIZERS
 
 SCRIPTS = [
   "Der Fuß läuft über die Straße, don't you'LL see I'm here; WE'RE there, it's 1984 or 12,345,678.90!",

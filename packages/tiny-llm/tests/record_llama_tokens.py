@@ -19,7 +19,7 @@ COUNT = 120  # strings
 def new() -> None:
   from llm_vocabularies import byte_level, sentence_piece, strings
 
-  from tiny_llm.tokenizer_patterns import PRE_TOKENIZERS
+  from tiny_llm.text.patterns import PRE_TOKENIZERS
 
   made = {
     "strings": strings(COUNT, seed=2026),

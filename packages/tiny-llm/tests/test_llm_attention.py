@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tiny_llm.attention import attend
-from tiny_llm.packing import LANES
+from tiny_llm.quantised.packing import LANES
 from tiny_tensor import Tensor, TinyJit, UOp, Variable, dtypes
 from tiny_uop import DType
 

@@ -23,7 +23,7 @@ from chat_models import talker, write_talker
 
 from tiny_llm.__main__ import main
 from tiny_llm.chat import shown
-from tiny_llm.checkpoint import open_checkpoint
+from tiny_llm.files.checkpoint import open_checkpoint
 from tiny_llm.model import Chunk, load_model
 from tiny_llm.session import bar, find_model
 

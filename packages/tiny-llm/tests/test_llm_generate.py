@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tiny_llm.generate import ContextExceeded, Engine, Generation, Request, _StopTexts
 from tiny_llm.model import Chunk, Model
 from tiny_llm.sampling import SamplingOptions
-from tiny_llm.tokenizer import Tokenizer
+from tiny_llm.text.tokenizer import Tokenizer
 
 GREEDY = SamplingOptions(temperature=0)
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -9,9 +9,9 @@ import gguf
 import numpy as np
 import pytest
 
-from tiny_llm.checkpoint import open_checkpoint
-from tiny_llm.packing import PLANS, Packed, pack
-from tiny_llm.products import exact_product, product, rounded
+from tiny_llm.files.checkpoint import open_checkpoint
+from tiny_llm.quantised.packing import PLANS, Packed, pack
+from tiny_llm.quantised.products import exact_product, product, rounded
 from tiny_tensor import Tensor, TinyJit
 
 Array = np.ndarray[Any, Any]
@@ -62,6 +62,14 @@ def test_numbers_are_those_of_the_file(made: tuple[Packed, Array]) -> None:
   np.testing.assert_allclose(packed.numbers().numpy(), expected, rtol=1e-6, atol=1e-6)
   rows = [0, 15, 16, 79, 3]
   np.testing.assert_allclose(packed.numbers_of(Tensor(rows)).numpy(), expected[rows], rtol=1e-6, atol=1e-6)
+
+
+def test_a_large_matrix_is_packed_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(f"{pack.__module__}.PIECE", 32 * COLUMNS)
+  monkeypatch.setattr("test_llm_packing.ROWS", 5 * 32 + 16)
+  for kind in ("Q8_0", "Q5_K"):
+    packed, expected = matrices(tmp_path, kind)
+    np.testing.assert_allclose(packed.numbers().numpy(), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_packed_bytes_are_no_more_than_those_of_the_file(tmp_path: Path, made: tuple[Packed, Array]) -> None:

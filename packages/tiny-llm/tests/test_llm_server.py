@@ -24,7 +24,7 @@ from tiny_llm.generate import Request
 from tiny_llm.sampling import SamplingOptions
 from tiny_llm.server import create_app
 from tiny_llm.session import Session
-from tiny_llm.template import ChatTemplate
+from tiny_llm.text.template import ChatTemplate
 
 KEY = "secret"
 HELLO: Any = [{"role": "user", "content": "Hello"}]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tiny_llm import template_worker
-from tiny_llm.template import ChatTemplate, ChatTemplateError
+from tiny_llm.text import template_worker
+from tiny_llm.text.template import ChatTemplate, ChatTemplateError
 
 HELLO = [{"role": "user", "content": "Hello"}]
 CHATML = (

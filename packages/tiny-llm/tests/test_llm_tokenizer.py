@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llm_vocabularies import byte_level, sentence_piece, strings, word_piece
 
-from tiny_llm.tokenizer import StreamDecoder, Tokenizer, TokenizerError
-from tiny_llm.tokenizer_patterns import PRE_TOKENIZERS
+from tiny_llm.text.patterns import PRE_TOKENIZERS
+from tiny_llm.text.tokenizer import StreamDecoder, Tokenizer, TokenizerError
 
 FAMILIES = ["llama-bpe", "dbrx", "qwen2", "qwen35", "gpt-2", "smollm", "tekken", "gpt-4o", "deepseek-v3", "default"]
 COUNTS = [1_000, pytest.param(100_000, marks=pytest.mark.nightly)]

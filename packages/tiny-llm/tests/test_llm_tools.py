@@ -14,7 +14,7 @@ from llm_vocabularies import byte_level
 from tiny_llm.sampling import Sampler, SamplingOptions
 from tiny_llm.schema import SchemaError, Schemas
 from tiny_llm.server.tools import CLOSE, FORMS, OPEN, Splitter, Tools, form_of, tools_of, with_instructions
-from tiny_llm.tokenizer import StreamDecoder, Tokenizer
+from tiny_llm.text.tokenizer import StreamDecoder, Tokenizer
 
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Paris"]}}, "required": ["city"]}
 DEFINITIONS = [

@@ -95,6 +95,18 @@ def test_results_of_any_structure_and_views() -> None:
     assert rows.tolist() == [[2.0 * (3 + k), 2.0 * (4 + k), 2.0 * (5 + k)]] and same.tolist() == x.tolist()
 
 
+def test_memory_that_nothing_was_written_to() -> None:
+  def step(state: Tensor, x: Tensor) -> Tensor:
+    state[:2] = x
+    return (x * 2).realize()
+
+  repeated = Repeated(step)
+  states = [Tensor.empty(4).realize() for _ in range(3)]
+  for k, state in enumerate(states):
+    repeated(state, (Tensor([1.0, 2.0]) + k).realize())
+  assert [s[:2].tolist() for s in states] == [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
+
+
 def test_an_earlier_value_that_somebody_still_wants() -> None:
   def step(state: Tensor) -> Tensor:
     return state.assign(state + 1).realize()

@@ -15,14 +15,15 @@ import numpy as np
 
 from tiny_llm.bench import bench_model
 from tiny_llm.chat import Conversation, chat, figures, write_answer
-from tiny_llm.checkpoint import Checkpoint, open_checkpoint
+from tiny_llm.files.checkpoint import Checkpoint, open_checkpoint
 from tiny_llm.generate import Request
 from tiny_llm.model import Chunk
 from tiny_llm.session import Session, find_model
-from tiny_llm.tokenizer import Tokenizer
+from tiny_llm.text.tokenizer import Tokenizer
 from tiny_uop import EnvironmentVariable
 
 Arguments = argparse.Namespace
+Parser = argparse.ArgumentParser
 API_KEY = EnvironmentVariable("TINY_LLM_API_KEY", "key that `python -m tiny_llm serve` asks for")
 
 
@@ -250,8 +251,7 @@ def parser() -> argparse.ArgumentParser:
   """The command line."""
   made = argparse.ArgumentParser(prog="python -m tiny_llm", description="Local language models.")
   commands = made.add_subparsers(metavar="COMMAND", required=True)
-
-  def command(name: str, run: Callable[[Arguments], int], help: str, *, loads: bool = True) -> argparse.ArgumentParser:
+  for name, (run, help, arguments) in COMMANDS.items():
     sub = commands.add_parser(name, help=help, description=run.__doc__)
     sub.set_defaults(run=run)
     sub.add_argument("name", nargs="?", metavar="MODEL", help="a GGUF file, or the name of one in the folder of models")
@@ -259,42 +259,61 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--models", metavar="FOLDER", help="where names are looked up: TINY_LLM_MODELS, or ~/models")
     sub.add_argument("--url", help="fetch the file from there into that folder, unless it has it")
     sub.add_argument("--context", "-c", type=int, help="tokens of prompt and answer together (4096 at most)")
-    if loads:
-      sub.add_argument("--exact", action="store_true", help="products in float32, not in integers")
-      sub.add_argument("--quiet", "-q", action="store_true", help="nothing on standard error")
-    return sub
+    arguments(sub)
+  return made
 
-  def answers(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--max-tokens", "-n", type=int, help="of an answer at most")
-    sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="an answer ends before it; repeatable")
-    sub.add_argument("--speculate", type=int, default=0, metavar="N", help="guess N tokens ahead from the text so far")
-    for name in SAMPLING:
-      whole = name in ("top_k", "seed")
-      sub.add_argument(f"--{name.replace('_', '-')}", type=int if whole else float, help=HELP[name])
 
-  sub = command("chat", run_chat, "talk to a model")
+def _of_loaded(sub: Parser) -> None:
+  sub.add_argument("--exact", action="store_true", help="products in float32, not in integers")
+  sub.add_argument("--quiet", "-q", action="store_true", help="nothing on standard error")
+
+
+def _of_answers(sub: Parser) -> None:
+  _of_loaded(sub)
+  sub.add_argument("--max-tokens", "-n", type=int, help="of an answer at most")
+  sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="an answer ends before it; repeatable")
+  sub.add_argument("--speculate", type=int, default=0, metavar="N", help="guess N tokens ahead from the text so far")
+  for name in SAMPLING:
+    whole = name in ("top_k", "seed")
+    sub.add_argument(f"--{name.replace('_', '-')}", type=int if whole else float, help=HELP[name])
+
+
+def _of_chat(sub: Parser) -> None:
   sub.add_argument("--system", help="system message")
-  answers(sub)
-  sub = command("generate", run_generate, "let a model go on with a text")
+  _of_answers(sub)
+
+
+def _of_generate(sub: Parser) -> None:
   sub.add_argument("--prompt", "-p", help="the text; standard input without it")
   sub.add_argument("--special", action="store_true", help="control tokens in the text count, and are shown")
   sub.add_argument("--ignore-eos", action="store_true", help="go on after tokens that end an answer")
   sub.add_argument("--echo", action="store_true", help="print the prompt as well")
-  answers(sub)
-  sub = command("perplexity", run_perplexity, "how well a model foretells a text")
+  _of_answers(sub)
+
+
+def _of_perplexity(sub: Parser) -> None:
   sub.add_argument("file", metavar="FILE", help="a text, UTF-8")
   sub.add_argument("--json", action="store_true")
   sub.set_defaults(context=512)
-  sub = command("bench", run_bench, "how fast a model is")
+  _of_loaded(sub)
+
+
+def _of_bench(sub: Parser) -> None:
   sub.add_argument("--prompt", type=int, default=128, metavar="N", help="tokens of the prompt (128)")
   sub.add_argument("--slices", type=int, default=8, metavar="N", help="how often each is measured (8)")
   sub.add_argument("--processor", action="store_true", help="processor time of all threads: for busy machines")
   sub.add_argument("--against", choices=("llama-cpp",), help="measure it beside this (the extra `bench`)")
   sub.add_argument("--threads", type=int, default=2, help="of llama.cpp (2); CPU_COUNT says how many are used here")
   sub.add_argument("--json", action="store_true")
-  sub = command("embed", run_embed, "the embedding of a text")
+  _of_loaded(sub)
+
+
+def _of_embed(sub: Parser) -> None:
   sub.add_argument("--text", "-p", help="the text; standard input without it")
-  sub = command("serve", run_serve, "serve a model over HTTP")
+  _of_loaded(sub)
+
+
+def _of_serve(sub: Parser) -> None:
   sub.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
   sub.add_argument("--port", type=int, default=8080, help="port (8080)")
   sub.add_argument("--api-key", help="asked of everyone; better in TINY_LLM_API_KEY, as others see command lines")
@@ -304,16 +323,31 @@ def parser() -> argparse.ArgumentParser:
   sub.add_argument("--slots", type=int, default=4, help="requests that are answered at once (4)")
   sub.add_argument("--queue", type=int, default=64, help="requests that may wait; more get 503 (64)")
   sub.add_argument("--speculate", type=int, default=0, metavar="N", help="guess N tokens ahead from the text so far")
-  sub = command("tokenize", run_tokenize, "the tokens of a text", loads=False)
+  _of_loaded(sub)
+
+
+def _of_tokenize(sub: Parser) -> None:
   sub.add_argument("--text", "-p", help="the text; standard input without it")
   sub.add_argument("--special", action="store_true", help="control tokens in the text count")
   sub.add_argument("--no-special", action="store_true", help="none are added around the text")
   sub.add_argument("--json", action="store_true")
-  sub = command("info", run_info, "what a file holds, and the memory it will need", loads=False)
+
+
+def _of_info(sub: Parser) -> None:
   sub.add_argument("--json", action="store_true")
-  return made
 
 
+COMMANDS: dict[str, tuple[Callable[[Arguments], int], str, Callable[[Parser], None]]] = {
+  "chat": (run_chat, "talk to a model", _of_chat),
+  "generate": (run_generate, "let a model go on with a text", _of_generate),
+  "perplexity": (run_perplexity, "how well a model foretells a text", _of_perplexity),
+  "bench": (run_bench, "how fast a model is", _of_bench),
+  "embed": (run_embed, "the embedding of a text", _of_embed),
+  "serve": (run_serve, "serve a model over HTTP", _of_serve),
+  "tokenize": (run_tokenize, "the tokens of a text", _of_tokenize),
+  "info": (run_info, "what a file holds, and the memory it will need", _of_info),
+}
+"""Name → what it runs, says of itself, and takes."""
 HELP = {
   "temperature": "0: always the likeliest token (0.8)",
   "top_k": "of so many tokens, 0 for all (40)",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from tiny_llm.checkpoint import Checkpoint
+from tiny_llm.files.checkpoint import Checkpoint
 from tiny_uop.records import dataclass
 
 __all__ = ["ARCHITECTURES", "Architecture", "Config", "Rope", "config_of"]
@@ -144,13 +145,7 @@ def config_of(checkpoint: Checkpoint) -> Config:
     return checkpoint.number(f"{name}.{key}", 0.0) or default
 
   heads, dim = size("attention.head_count"), size("embedding_length")
-  kv_heads, head_dim = size("attention.head_count_kv", heads), size("attention.key_length", max(dim // heads, 1))
-  if heads % kv_heads:
-    raise ValueError(f"{path}: {heads} heads are no multiple of {kv_heads} heads of keys and values")
-  if not architecture.causal and heads != kv_heads:
-    raise ValueError(f"{path}: an encoder with {heads} heads of queries and {kv_heads} of keys is not known here")
-  if (values := size("attention.value_length", head_dim)) != head_dim:
-    raise ValueError(f"{path}: heads of keys have {head_dim} numbers and those of values {values}: expected as many")
+  kv_heads, head_dim = _heads(checkpoint, size, heads, dim, architecture.causal)
   if "token_embd.weight" not in checkpoint.tensors:
     raise ValueError(f"{path}: it has no tensor token_embd.weight")
   layers = size("block_count", most=4096)
@@ -159,9 +154,6 @@ def config_of(checkpoint: Checkpoint) -> Config:
   local = Rope(rope.size, architecture.local_base) if rope is not None and architecture.local_base else rope
   window = checkpoint.integer(f"{name}.attention.sliding_window", architecture.window)
   per_head = dim / heads if architecture.wide == layers else head_dim
-  pooling = checkpoint.integer(f"{name}.pooling_type", 1)
-  if pooling >= len(POOLING):
-    raise ValueError(f"{path}: pooling of type {pooling} is not known here, known are mean, first and last")
   norm = "layer_norm_epsilon" if architecture.norm == "layer" else "layer_norm_rms_epsilon"
   return Config(
     name=name,
@@ -187,8 +179,21 @@ def config_of(checkpoint: Checkpoint) -> Config:
     experts=experts,
     used=size("expert_used_count", most=experts) if experts else 0,
     expert_scale=scale("expert_weights_scale"),
-    pooling=POOLING[pooling],
+    pooling=_pooling(checkpoint, name),
   )
+
+
+def _heads(checkpoint: Checkpoint, size: Callable[..., int], heads: int, dim: int, causal: bool) -> tuple[int, int]:
+  """Heads of keys and values, and the numbers of each."""
+  path = checkpoint.path
+  kv_heads, head_dim = size("attention.head_count_kv", heads), size("attention.key_length", max(dim // heads, 1))
+  if heads % kv_heads:
+    raise ValueError(f"{path}: {heads} heads are no multiple of {kv_heads} heads of keys and values")
+  if not causal and heads != kv_heads:
+    raise ValueError(f"{path}: an encoder with {heads} heads of queries and {kv_heads} of keys is not known here")
+  if (values := size("attention.value_length", head_dim)) != head_dim:
+    raise ValueError(f"{path}: heads of keys have {head_dim} numbers and those of values {values}: expected as many")
+  return kv_heads, head_dim
 
 
 def _windows(window: int, layers: int, every: int) -> tuple[int, ...]:
@@ -206,6 +211,14 @@ def _experts(checkpoint: Checkpoint, name: str, architecture: Architecture) -> i
     if (found := checkpoint.integer(f"{name}.{key}", only)) not in (0, only):
       raise ValueError(f"{checkpoint.path}: {name}.{key} is {found}, known here is {only}")
   return experts
+
+
+def _pooling(checkpoint: Checkpoint, name: str) -> str:
+  """Which states are the embedding of a text."""
+  pooling = checkpoint.integer(f"{name}.pooling_type", 1)
+  if pooling >= len(POOLING):
+    raise ValueError(f"{checkpoint.path}: pooling of type {pooling} is not known here, known are mean, first and last")
+  return POOLING[pooling]
 
 
 def _rope(checkpoint: Checkpoint, name: str, head_dim: int, context: int) -> Rope:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from tiny_llm.packing import LANES
+from tiny_llm.quantised.packing import LANES
 from tiny_tensor import Tensor, UOp, dtypes
 from tiny_uop import AxisType, DType, KernelInfo, Ops
 from tiny_uop.graph import chain

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tiny_llm.checkpoint import open_checkpoint
+from tiny_llm.files.checkpoint import open_checkpoint
 from tiny_llm.model import Chunk, load_model
 from tiny_tensor import Tensor, TinyJit
 

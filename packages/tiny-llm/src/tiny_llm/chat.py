@@ -14,7 +14,7 @@ from typing import TextIO
 from tiny_llm.generate import Generation, Request
 from tiny_llm.sampling import SamplingOptions
 from tiny_llm.session import Session
-from tiny_llm.template import ChatTemplateError
+from tiny_llm.text.template import ChatTemplateError
 
 __all__ = ["Conversation", "chat"]
 

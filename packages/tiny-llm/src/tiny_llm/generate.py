@@ -21,7 +21,7 @@ import numpy as np
 
 from tiny_llm.model import Chunk, Model
 from tiny_llm.sampling import Array, Sampler, SamplingOptions, TokenLogprob, logprob_of
-from tiny_llm.tokenizer import StreamDecoder, Tokenizer
+from tiny_llm.text.tokenizer import StreamDecoder, Tokenizer
 from tiny_uop.records import dataclass
 
 __all__ = ["ContextExceeded", "Engine", "Generation", "Grammar", "Piece", "Request"]
@@ -188,6 +188,8 @@ class Engine:
     self.waiting: deque[Generation] = deque()
     self._slots = [_Slot(number) for number in range(model.slots)]
     self._numbers = itertools.count()
+    self._prompts = False
+    """Whether prompts were read of which the model may still have intermediates."""
 
   @property
   def running(self) -> list[Generation]:
@@ -255,6 +257,10 @@ class Engine:
     for wanted, group in chunks.items():
       if group:
         self._read(group, wanted)
+    self._prompts |= any(len(tokens) > WORTH_COPYING for group in chunks.values() for _, tokens in group)
+    if self._prompts and all(slot.generation is None or slot.decodes for slot in self._slots):
+      self.model.free_intermediates()
+      self._prompts = False
     return bool(busy)
 
   def answer(self, request: Request) -> Iterator[Piece]:

@@ -7,8 +7,8 @@ from functools import partial
 
 from tiny_llm.architectures import Config, Rope, config_of
 from tiny_llm.attention import attend
-from tiny_llm.checkpoint import Checkpoint
-from tiny_llm.packing import LANES
+from tiny_llm.files.checkpoint import Checkpoint
+from tiny_llm.quantised.packing import LANES
 from tiny_llm.rope import rotations
 from tiny_llm.sampling import Array
 from tiny_llm.weights import Experts, Layer, Norm, Weights
@@ -54,8 +54,11 @@ class Model:
     kept = config.layers if config.architecture.causal else 0
 
     def cache(*shape: int) -> list[Tensor]:
-      made = [Tensor.zeros(slots, config.kv_heads, *shape, dtype=cache_dtype) for _ in range(kept)]
-      return [t.contiguous().realize() for t in made]
+      made = [Tensor.empty(slots, config.kv_heads, *shape, dtype=cache_dtype).realize() for _ in range(kept)]
+      for t in made:
+        t[(0,) * t.ndim] = 0.0  # memory of the host is there as it is written; nothing else is read
+        t.realize()
+      return made
 
     # keys of 16 positions lie side by side: they are multiplied with one number of a query at a time
     self._keys = cache(self._room // LANES, config.head_dim, LANES)
@@ -120,6 +123,13 @@ class Model:
       for cache in (in_rows(keys), values):
         cache[to_slot, :, :length] = cache[from_slot, :, :length]
     Tensor.realize(*self._keys, *self._values)
+
+  def free_intermediates(self) -> None:
+    """Gives back what reading a prompt needs in between (scores over the whole context), until the next prompt."""
+    for (size, _), read in self._read.items():
+      if size == PIECES[0] and read.captured is not None:
+        read.captured.free_intermediates()
+    Device.trim()
 
   def _check(self, chunks: Sequence[Chunk]) -> None:
     if len({chunk.slot for chunk in chunks}) != len(chunks):
@@ -298,16 +308,19 @@ class Model:
     if tokens == 1:
       q = (q * config.attention_scale).reshape(config.heads, config.head_dim)
       return attend(q, keys, values, slot, start, window, config.attention_cap).reshape(1, -1)
-    seen_keys, seen_values = (cache[slot, :, :end].float() for cache in (in_rows(keys), values))
-    rows = config.heads // config.kv_heads * tokens
-    q = q.reshape(config.kv_heads, rows, config.head_dim)
-    scores = (q @ seen_keys.transpose(1, 2) * config.attention_scale).reshape(config.heads, tokens, end)
-    scores = capped(scores, config.attention_cap)
+    shared = config.heads // config.kv_heads
+    q = q.reshape(config.kv_heads, shared * tokens, config.head_dim)
     place, key = Tensor.arange(tokens).reshape(1, -1, 1) + start, Tensor.arange(end).reshape(1, 1, -1)
     seen = key <= place
-    scores = (seen & (key > place - window) if window else seen).where(scores, float("-inf"))
-    mixed: Tensor = scores.softmax(-1).reshape(config.kv_heads, rows, end) @ seen_values
-    return mixed.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
+    seen = seen & (key > place - window) if window else seen
+    mixed = []
+    for n in range(config.kv_heads):  # one after the other: scores take as much memory as all else
+      seen_keys, seen_values = (cache[slot, n, :end].float() for cache in (in_rows(keys), values))
+      scores = (q[n] @ seen_keys.T * config.attention_scale).reshape(shared, tokens, end)
+      scores = seen.where(capped(scores, config.attention_cap), float("-inf"))
+      mixed.append((scores.softmax(-1).reshape(shared * tokens, end) @ seen_values).realize())
+    whole: Tensor = mixed[0] if len(mixed) == 1 else Tensor.stack(*mixed)
+    return whole.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
 
   def _rotate(self, x: Tensor, rotation: Rotation, start: UOp) -> Tensor:
     """Rotary embedding of (heads, tokens, head_dim), whose first token stands at `start`."""

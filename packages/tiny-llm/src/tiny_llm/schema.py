@@ -13,7 +13,7 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from tiny_llm.sampling import Array
-from tiny_llm.tokenizer import Tokenizer
+from tiny_llm.text.tokenizer import Tokenizer
 
 __all__ = ["SchemaError", "Schemas"]
 

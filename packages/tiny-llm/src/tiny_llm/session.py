@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tiny_llm.checkpoint import Checkpoint, open_checkpoint
-from tiny_llm.folder import is_folder
+from tiny_llm.files.checkpoint import Checkpoint, open_checkpoint
+from tiny_llm.files.folder import is_folder
 from tiny_llm.generate import Engine, Request
 from tiny_llm.model import Chunk, load_model
 from tiny_llm.sampling import SamplingOptions, recommended
-from tiny_llm.template import ChatTemplate
-from tiny_llm.tokenizer import Tokenizer
+from tiny_llm.text.template import ChatTemplate
+from tiny_llm.text.tokenizer import Tokenizer
 from tiny_tensor import fetch
 from tiny_uop import EnvironmentVariable
 
@@ -73,8 +73,8 @@ def _letters(name: str) -> str:
 
 
 class Session:
-  """A model that answers. `checkpoint`, `tokenizer`, `engine`; `template` is None for models without one;
-  `defaults` are values of `SamplingOptions` that the file recommends.
+  """A model that answers. `checkpoint` (without its vocabulary), `tokenizer`, `engine`; `template` is None for models
+  without one; `defaults` are values of `SamplingOptions` that the file recommends.
 
   `context` None: what the model was trained for, but 4096 at most. `quiet`: nothing on standard error.
   """
@@ -85,6 +85,7 @@ class Session:
   ) -> None:  # fmt: skip
     self.checkpoint = open_checkpoint(path)
     self.tokenizer, self.template = text_of(self.checkpoint)
+    self.checkpoint = self.checkpoint.without_vocabulary()
     self.defaults = recommended(self.checkpoint.metadata)
     size = f"{self.checkpoint.nbytes() / 1e6:,.0f} MB"
     with Waiting(f"loading {self.name} ({size})", quiet) as waiting:

@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from tiny_llm.architectures import Config
-from tiny_llm.checkpoint import Checkpoint
-from tiny_llm.packing import LANES, Packed, pack, packs
-from tiny_llm.products import FEW, Rounded, exact_product, product, repeated, rounded
+from tiny_llm.files.checkpoint import Checkpoint
+from tiny_llm.quantised.packing import LANES, Packed, pack, packs
+from tiny_llm.quantised.products import FEW, Rounded, exact_product, product, repeated, rounded
 from tiny_llm.sampling import Array
 from tiny_tensor import Device, Tensor, dtypes
 from tiny_tensor.nn.state import GGMLBlocks

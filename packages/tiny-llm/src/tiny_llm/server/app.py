@@ -31,7 +31,7 @@ from tiny_llm.server.body import Body, Refused, parsed
 from tiny_llm.server.tools import Splitter, Tools, form_of, tools_of, with_instructions
 from tiny_llm.server.worker import Busy, Job, Worker, milliseconds
 from tiny_llm.session import Session
-from tiny_llm.template import ChatTemplateError
+from tiny_llm.text.template import ChatTemplateError
 
 __all__ = ["create_app"]
 

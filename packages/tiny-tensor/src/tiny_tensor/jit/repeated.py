@@ -66,7 +66,7 @@ class Repeated(Generic[P, R]):
       result: R = self.fxn(*inputs.args, **inputs.kwargs)
       graphs.realize_lazy({id(t): t for t in graphs.tensors_in(result)}.values())
       graphs.carry_out_writes(inputs.buffers)
-    self._kinds[key] = _Kind(inputs, schedules, schedules.created, result)
+    self._kinds[key] = _Kind(inputs, schedules, schedules.created.difference(inputs.buffers), result)
     return result
 
 

@@ -1,6 +1,6 @@
 """A conversation as the text that a model was trained on, by the template in the model's file.
 
-Templates are programs of strangers (CVE-2024-34359), so they run in `tiny_llm.template_worker`: another process,
+Templates are programs of strangers (CVE-2024-34359), so they run in `tiny_llm.text.template_worker`: another process,
 Jinja's sandbox, and limits on time, memory and size.
 """
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tiny_llm.tokenizer_json import tokenizer_metadata
+from tiny_llm.text.tokenizer_json import tokenizer_metadata
 from tiny_tensor import Tensor
 from tiny_tensor.nn.state import GGMLBlocks, safe_load
 from tiny_uop.records import dataclass

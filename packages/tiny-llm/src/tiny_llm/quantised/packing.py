@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tiny_tensor import Tensor, dtypes
+from tiny_tensor import Tensor, Variable, dtypes
 from tiny_tensor.nn.state import GGMLBlocks
 from tiny_uop.records import dataclass
 
@@ -24,6 +24,8 @@ LANES = 16
 BLOCK = 32
 """Codes of a block here, whatever the format's own are."""
 WORDS = BLOCK // 4
+PIECE = 4 << 20
+"""Bytes of a large matrix that are packed at a time."""
 
 
 @dataclass(frozen=True)
@@ -267,10 +269,35 @@ def pack(matrices: list[GGMLBlocks]) -> Packed:
   """Matrices of one format with as many columns, one below the other."""
   plan, columns = PLANS[matrices[0].format.name], matrices[0].shape[1]
   rows = sum(m.shape[0] for m in matrices)
+  if len(matrices) == 1 and rows % LANES == 0 and int(matrices[0].data.nbytes()) > 2 * PIECE:
+    return Packed(rows, columns, plan, _in_pieces(matrices[0], plan))
+  return Packed(rows, columns, plan, _parts(matrices, plan))
+
+
+def _in_pieces(matrix: GGMLBlocks, plan: Plan) -> tuple[Tensor, ...]:
+  """The parts of a large matrix, some rows at a time: packing takes several times the memory of what is packed."""
+  rows, size = matrix.shape[0], int(matrix.data.nbytes()) // matrix.shape[0]
+  each, made = max(PIECE // size // LANES, 1) * LANES, list[Tensor]()
+  for start in range(0, rows, each):
+    count = min(each, rows - start)
+    shape = (count, *matrix.shape[1:])
+    parts = _parts([GGMLBlocks(matrix.data[start * size : (start + count) * size], shape, matrix.format)], plan)
+    if not made:
+      made = [Tensor.empty(rows // LANES, *part.shape[1:], dtype=part.dtype) for part in parts]
+    at = Variable("place", 0, (rows - count) // LANES).bind(start // LANES)
+    for whole, part in zip(made, parts):
+      whole[at : at + count // LANES] = part
+    Tensor.realize(*made)
+  return tuple(made)
+
+
+def _parts(matrices: list[GGMLBlocks], plan: Plan) -> tuple[Tensor, ...]:
+  """The parts of matrices, one below the other."""
+  rows = sum(m.shape[0] for m in matrices)
   # read apart from what is done with them: that is scheduled once for all matrices of a shape, wherever in the file
   read = [m.on().contiguous().realize() for m in matrices]
   blocks = read[0] if len(read) == 1 else Tensor.cat(*read, dim=0)
   blocks = blocks.pad(((0, -rows % LANES), None, None)) if rows % LANES else blocks
   parts = plan.pack(blocks.contiguous().reshape(-1, LANES, *blocks.shape[1:]))
   Tensor.realize(*parts)
-  return Packed(rows, columns, plan, parts)
+  return parts

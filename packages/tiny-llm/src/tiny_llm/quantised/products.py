@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from tiny_llm.packing import BLOCK, LANES, WORDS, Packed, Plan, byte
+from tiny_llm.quantised.packing import BLOCK, LANES, WORDS, Packed, Plan, byte
 from tiny_tensor import Tensor, dtypes
 from tiny_uop import AxisType, DType, KernelInfo, Ops, UOp
 from tiny_uop.graph import chain

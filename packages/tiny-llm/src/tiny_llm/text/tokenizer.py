@@ -18,8 +18,8 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Split
 from tokenizers.pre_tokenizers import Sequence as Steps
 
-from tiny_llm.tokenizer_json import BYTE, CONTROL, HUGGINGFACE, NORMAL, SPACE, UNKNOWN, USER_DEFINED, without_added
-from tiny_llm.tokenizer_patterns import PRE_TOKENIZERS
+from tiny_llm.text.patterns import PRE_TOKENIZERS
+from tiny_llm.text.tokenizer_json import BYTE, CONTROL, HUGGINGFACE, NORMAL, SPACE, UNKNOWN, USER_DEFINED, without_added
 
 MARK = "\ufdd0"
 """A character that is none (Unicode 16, section 23.7), and so in no text that comes from outside."""
@@ -70,14 +70,13 @@ class Tokenizer:
       self.add_bos = add
     if isinstance(add := keys.get("add_eos_token"), bool):
       self.add_eos = add
-    self._pieces = [_piece(kind, text, kind_of) for text, kind_of in zip(self._tokens, self._types, strict=True)]
     # Longest first, as a shorter one may be a part of a longer one.
     special = {
       text: i for i, text in enumerate(self._tokens) if self._types[i] in (CONTROL, USER_DEFINED, UNKNOWN) and text
     }
     self._special = sorted(special.items(), key=lambda item: -len(item[0].encode()))
     first = self._merged("a") if self._own_spaces else []
-    written = bool(first) and self._pieces[first[0]].startswith(b" ")  # a space is put in front of a text
+    written = bool(first) and self._bytes_of(first[0]).startswith(b" ")  # a space is put in front of a text
     self._strips = written or bool(self._prefix) or kind == "bert"
     ends = {self.eos, self._id(keys, ("eot_token_id",), None), self._id(keys, ("eom_token_id",), None)}
     named = {i for text, i in special.items() if text in ENDS_OF_ANSWERS}
@@ -139,7 +138,10 @@ class Tokenizer:
       raise IndexError(f"token {token}: expected 0 to {len(self._tokens) - 1}")
     if self._types[token] in (CONTROL, UNKNOWN) or token in self.ends:
       return self._tokens[token].encode("utf-8", "replace") if special else b""
-    return self._pieces[token]
+    return self._bytes_of(token)
+
+  def _bytes_of(self, token: int) -> bytes:
+    return _piece(self.kind, self._tokens[token], self._types[token])
 
   def text_of(self, token: int | None) -> str:
     """What the vocabulary calls `token`: '' for None. Templates want it as `bos_token` and `eos_token`."""

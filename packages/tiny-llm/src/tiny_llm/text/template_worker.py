@@ -1,8 +1,8 @@
 """Renders chat templates in a process of its own: one JSON object a line comes in, one goes out.
 
 A template is a program that came with a file. Jinja's sandbox keeps it from Python's insides; that it ends, and fits
-into memory, only a process can promise: the operating system bounds its address space, and `tiny_llm.template` ends
-it when it takes too long. This file runs as a program and imports nothing of the package.
+into memory, only a process can promise: the operating system bounds its address space, and `tiny_llm.text.template`
+ends it when it takes too long. This file runs as a program and imports nothing of the package.
 """
 
 from __future__ import annotations

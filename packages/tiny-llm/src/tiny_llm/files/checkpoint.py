@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tiny_llm.folder import is_folder, read_folder
+from tiny_llm.files.folder import is_folder, read_folder
 from tiny_tensor.nn.state import GGMLBlocks, gguf_blocks
 from tiny_uop.records import dataclass
 
 __all__ = ["Checkpoint", "open_checkpoint"]
+
+
+VOCABULARY = tuple([f"tokenizer.ggml.{name}" for name in ("tokens", "merges", "scores", "token_type")])
+"""Keys of metadata that have an entry for each token or merge."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,11 @@ class Checkpoint:
   def name(self) -> str:
     """What the model is called: its file without `.gguf`, or its folder."""
     return self.path.stem if self.path.suffix == ".gguf" else self.path.resolve().name
+
+  def without_vocabulary(self) -> Checkpoint:
+    """The same without the lists of its tokenizer, which take 10 MB: for who has made a tokenizer of it."""
+    kept = {key: value for key, value in self.metadata.items() if key not in VOCABULARY}
+    return replace(self, metadata=kept)
 
   def nbytes(self) -> int:
     """The bytes of all tensors."""
