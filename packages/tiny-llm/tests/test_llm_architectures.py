@@ -16,7 +16,6 @@ from llm_vocabularies import byte_level
 from tiny_llm import Chunk, Engine, Request, Tokenizer, load_model, open_checkpoint
 from tiny_llm.architectures import ARCHITECTURES, config_of
 from tiny_llm.rope import rotations
-from tiny_tensor import dtypes
 
 RECORDED = json.loads(Path(__file__).with_name("llama_logits.json").read_text("utf-8"))
 
@@ -29,7 +28,7 @@ def test_there_is_a_model_of_each() -> None:
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_logits_are_those_of_llama_cpp(tmp_path: Path, name: str) -> None:
   checkpoint = open_checkpoint(MODELS[name].write(tmp_path / "a.gguf"))
-  model = load_model(checkpoint, context=CONTEXT, cache_dtype=dtypes.float32, exact=True)
+  model = load_model(checkpoint, context=CONTEXT, cache_type="f32", exact=True)
   expected = np.array(RECORDED[name])
   if not model.config.architecture.causal:
     (found,) = model.states([Chunk(0, 0, TOKENS)])
@@ -73,7 +72,7 @@ def test_experts_of_a_quantised_format(tmp_path: Path, exact: bool) -> None:
   small, found = MODELS["qwen3moe"], []
   for name, held, how in (("plain", "F32", True), ("packed", "Q5_1", exact)):
     checkpoint = open_checkpoint(small.write(tmp_path / f"{name}.gguf", "Q5_1", held))
-    model = load_model(checkpoint, context=CONTEXT, cache_dtype=dtypes.float32, exact=how)
+    model = load_model(checkpoint, context=CONTEXT, cache_type="f32", exact=how)
     (rows,) = model.step([Chunk(0, 0, TOKENS)], all_logits=True)
     (last,) = model.step([Chunk(0, 7, TOKENS[7:])])
     found.append(np.concatenate([np.asarray(rows), np.asarray(last)[None]]))

@@ -1,49 +1,74 @@
-"""Attention of one token over the cache, against NumPy."""
+"""Keys and values as they are kept, and attention of one token over them, against NumPy."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tiny_llm.attention import attend
-from tiny_llm.quantised.packing import LANES
-from tiny_tensor import Tensor, TinyJit, UOp, Variable, dtypes
-from tiny_uop import DType
+from tiny_llm.cache import CACHE_TYPES, new_cache
+from tiny_tensor import Tensor, TinyJit, UOp, Variable
 
+Array = np.ndarray[Any, Any]
 ROOM = 48
 
 
 @pytest.mark.parametrize(
-  "heads, groups, size, slots, window, cap, dtype",
+  "heads, groups, size, slots, window, cap, kind",
   [
-    (6, 2, 16, 1, 0, 0.0, dtypes.float16),
-    (4, 4, 8, 2, 0, 0.0, dtypes.float32),  # no group, less than a vector
-    (7, 1, 32, 3, 5, 0.0, dtypes.float16),  # a window
-    (2, 1, 48, 1, 17, 30.0, dtypes.float32),  # scores that are capped
-    (3, 3, 20, 1, 0, 2.0, dtypes.float16),  # sizes that nothing divides
+    (6, 2, 16, 1, 0, 0.0, "f16"),
+    (4, 4, 8, 2, 0, 0.0, "f32"),  # no group, less than a vector
+    (7, 1, 32, 3, 5, 0.0, "f16"),  # a window
+    (2, 1, 48, 1, 17, 30.0, "f32"),  # scores that are capped
+    (3, 3, 20, 1, 0, 2.0, "f16"),  # sizes that nothing divides
+    (6, 2, 64, 2, 0, 0.0, "q8"),  # two scales
+    (3, 3, 96, 1, 9, 5.0, "q8"),  # three
+    (4, 1, 48, 1, 0, 0.0, "q8"),  # one
+    (3, 1, 20, 3, 0, 0.0, "q8"),
   ],
 )
-def test_it_is_attention(heads: int, groups: int, size: int, slots: int, window: int, cap: float, dtype: DType) -> None:
+def test_it_is_attention(heads: int, groups: int, size: int, slots: int, window: int, cap: float, kind: str) -> None:
   rng = np.random.default_rng(heads)
-  numbers = np.float16 if dtype is dtypes.float16 else np.float32
   queries = rng.standard_normal((heads, size)).astype(np.float32)
-  k, v = (rng.standard_normal((slots, groups, ROOM, size)).astype(numbers) for _ in range(2))
-  side_by_side = k.reshape(slots, groups, ROOM // LANES, LANES, size).swapaxes(-1, -2)
-  keys, values = Tensor(np.ascontiguousarray(side_by_side)).realize(), Tensor(v).realize()
+  k, v = (rng.standard_normal((slots, groups, ROOM, size)).astype(np.float32) for _ in range(2))
+  cache = new_cache(kind, slots, groups, ROOM, size)
   variables = Variable("slot", 0, slots - 1), Variable("start", 0, ROOM - 1)
+  for slot in range(slots):
+    place = variables[0].bind(slot), Variable("start", 0, 0).bind(0)
+    cache.write(*place, Tensor(k[slot]), Tensor(v[slot]))
+    parts = [t.realize() for t in (cache.keys, cache.values, cache.key_scales, cache.value_scales) if t is not None]
+    assert sum(t.nbytes() for t in parts) == pytest.approx(CACHE_TYPES[kind] / 8 * 2 * k.size, rel=0.1)
+    kept = [t.numpy() for t in cache.read(variables[0].bind(slot), 0, Variable("end", 1, ROOM).bind(ROOM))]
+    for found, given in zip(kept, (k[slot, 0], v[slot, 0])):
+      blocks = np.abs(given).reshape(ROOM, -1, 32 if size % 32 == 0 else size).max(-1)
+      error = {"f32": 0.0, "f16": 1e-3, "q8": 0.51 / 127 + 1e-3}[kind] * blocks
+      assert (np.abs(found - given).reshape(*blocks.shape, -1) <= error[..., None] + 1e-4 * (kind != "f32")).all()
 
   @TinyJit
   def look_up(q: Tensor, slot: UOp, start: UOp) -> Tensor:
-    values[slot, :, start : start + 1] = values[slot, :, start : start + 1] * 1  # binds the variables
-    return attend(q, keys, values, slot, start, window, cap).realize()
+    cache.values[slot, :, start : start + 1] = cache.values[slot, :, start : start + 1] * 1  # binds the variables
+    return attend(q, cache, slot, start, window, cap).realize()
+
+  def numbers(slot: int, start: int) -> tuple[Array, Array]:
+    """What is kept of all heads, from the first position that is seen."""
+    first, end = max(0, start + 1 - window) if window else 0, Variable("end", 1, ROOM).bind(start + 1)
+    read = [cache.read(variables[0].bind(slot), n, end) for n in range(groups)]
+    keys, values = (np.stack([pair[part].numpy()[first:] for pair in read]).astype(np.float64) for part in (0, 1))
+    return keys, values
 
   for start in (7, 7, 7, 0, 15, 16, 31, ROOM - 1):
     for slot in range(slots):
       found = look_up(Tensor(queries).realize(), variables[0].bind(slot), variables[1].bind(start)).numpy()
-      seen = slice(max(0, start + 1 - window) if window else 0, start + 1)
-      mine, theirs = k[slot, :, seen].astype(np.float64), v[slot, :, seen].astype(np.float64)
+      mine, theirs = numbers(slot, start)
       scores = np.einsum("gnd,gpd->gnp", queries.reshape(groups, -1, size), mine)
       scores = np.tanh(scores / cap) * cap if cap else scores
       weights = np.exp(scores - scores.max(-1, keepdims=True))
       expected = np.einsum("gnp,gpd->gnd", weights / weights.sum(-1, keepdims=True), theirs)
-      np.testing.assert_allclose(found, expected.reshape(heads, size), rtol=2e-5, atol=2e-5)
+      np.testing.assert_allclose(found, expected.reshape(heads, size), rtol=3e-5, atol=3e-5)
+
+
+def test_another_type_is_refused() -> None:
+  with pytest.raises(ValueError, match="'q3' is not known: expected one of f16, f32, q8"):
+    new_cache("q3", 1, 1, 16, 8)

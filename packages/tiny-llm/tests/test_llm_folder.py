@@ -145,7 +145,7 @@ def write_folder(folder: Path, name: str, half: bool = False, **changed: Any) ->
 )
 def test_logits_are_those_of_the_same_model_as_gguf(tmp_path: Path, name: str) -> None:
   checkpoint = open_checkpoint(write_folder(tmp_path / name, name, half=name == "gpt2"))
-  model = load_model(checkpoint, context=CONTEXT, cache_dtype=dtypes.float32, exact=True)
+  model = load_model(checkpoint, context=CONTEXT, cache_type="f32", exact=True)
   if model.config.architecture.causal:
     (found,) = model.step([Chunk(0, 0, TOKENS)], all_logits=True)
   else:

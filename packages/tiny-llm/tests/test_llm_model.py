@@ -11,7 +11,6 @@ import pytest
 import small_models as small
 
 from tiny_llm import Chunk, Model, load_model, open_checkpoint
-from tiny_tensor import dtypes
 
 TOKENS = [int(t) for t in np.random.default_rng(1).integers(0, small.SIZES["vocabulary"], 40)]
 
@@ -22,7 +21,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
   path = tmp_path_factory.mktemp("llama") / "a.gguf"
   kind = gguf.GGMLQuantizationType[request.param]
   held = small.write_llama(path, small.weights_of(np.random.default_rng(0)), kind)
-  model = load_model(open_checkpoint(path), context=64, slots=2, cache_dtype=dtypes.float32, exact=True)
+  model = load_model(open_checkpoint(path), context=64, slots=2, cache_type="f32", exact=True)
   return model, small.llama_logits(held, TOKENS)
 
 
@@ -34,6 +33,19 @@ def test_activations_of_8_bits_change_little(tmp_path: Path) -> None:
   (found,) = model.step([Chunk(0, 0, TOKENS)], all_logits=True)
   expected = small.llama_logits(held, TOKENS)
   assert np.sqrt(((np.asarray(found) - expected) ** 2).mean()) < 0.04 * expected.std()
+
+
+def test_a_cache_of_8_bits_changes_little(tmp_path: Path) -> None:
+  held = small.write_llama(tmp_path / "a.gguf", small.weights_of(np.random.default_rng(0)))
+  expected = small.llama_logits(held, TOKENS)
+  model = load_model(open_checkpoint(tmp_path / "a.gguf"), context=64, slots=2, cache_type="q8", exact=True)
+  (whole,) = model.step([Chunk(0, 0, TOKENS)], all_logits=True)
+  one_by_one = [np.asarray(model.step([Chunk(1, n, [token])])[0]) for n, token in enumerate(TOKENS)]
+  model.copy_prefix(0, 1, 30)
+  copied = np.asarray(model.step([Chunk(1, 30, TOKENS[30:])])[0])
+  for found, right in ((np.asarray(whole), expected), (np.stack(one_by_one), expected), (copied, expected[-1])):
+    error = np.sqrt(((found - right) ** 2).mean()) / expected.std()
+    assert 1e-5 < error < 0.01
 
 
 def test_all_tokens_at_once(made: tuple[Model, Any]) -> None:

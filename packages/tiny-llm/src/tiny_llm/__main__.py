@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tiny_llm.bench import bench_model
+from tiny_llm.cache import CACHE_TYPES
 from tiny_llm.chat import Conversation, chat, figures, write_answer
 from tiny_llm.files.checkpoint import Checkpoint, open_checkpoint
 from tiny_llm.generate import Request
@@ -112,8 +113,8 @@ def run_bench(args: Arguments) -> int:
   measured by turns; a figure is the best slice."""
   threads = args.threads if args.against else None
   found = bench_model(
-    _path(args), prompt=args.prompt, slices=args.slices, exact=args.exact, threads=threads,
-    processor=args.processor,
+    _path(args), prompt=args.prompt, slices=args.slices, exact=args.exact, cache_type=args.cache_type,
+    threads=threads, processor=args.processor,
   )  # fmt: skip
   if args.json:
     print(json.dumps(found))
@@ -178,7 +179,7 @@ def run_tokenize(args: Arguments) -> int:
 def run_info(args: Arguments) -> int:
   """What a file holds, and the memory it will need."""
   path = _path(args)
-  found = info_of(open_checkpoint(path), args.context)
+  found = info_of(open_checkpoint(path), args.context, args.cache_type)
   if args.json:
     print(json.dumps(found))
     return 0
@@ -189,9 +190,9 @@ def run_info(args: Arguments) -> int:
   return 0
 
 
-def info_of(checkpoint: Checkpoint, context: int | None = None) -> dict[str, Any]:
-  """What `info` prints. Memory is at least that of the weights as they are in the file, and of keys and values in
-  float16 for `context` tokens; some weights are held in a second form for products."""
+def info_of(checkpoint: Checkpoint, context: int | None = None, cache_type: str = "f16") -> dict[str, Any]:
+  """What `info` prints. Memory is at least that of the weights as they are in the file, and of keys and values as
+  `cache_type` for `context` tokens; some weights are held in a second form for products."""
   from tiny_llm.architectures import ARCHITECTURES
 
   metadata, arch = checkpoint.metadata, checkpoint.text("general.architecture")
@@ -215,7 +216,7 @@ def info_of(checkpoint: Checkpoint, context: int | None = None) -> dict[str, Any
     from tiny_llm.architectures import config_of
 
     config = config_of(checkpoint)
-    cache = 2 * 2 * config.layers * config.kv_heads * config.head_dim * length
+    cache = CACHE_TYPES[cache_type] / 8 * 2 * config.layers * config.kv_heads * config.head_dim * length
     found["sizes"] = {
       "layers": config.layers, "dim": config.dim, "heads": config.heads, "kv heads": config.kv_heads,
       "vocabulary": config.vocabulary,
@@ -236,7 +237,7 @@ def _path(args: Arguments) -> Path:
 def _session(args: Arguments) -> Session:
   return Session(
     _path(args), context=args.context, slots=getattr(args, "slots", 1), speculate=getattr(args, "speculate", 0),
-    exact=args.exact, quiet=args.quiet,
+    exact=args.exact, cache_type=args.cache_type, quiet=args.quiet,
   )  # fmt: skip
 
 
@@ -263,7 +264,12 @@ def parser() -> argparse.ArgumentParser:
   return made
 
 
+def _of_cache(sub: Parser) -> None:
+  sub.add_argument("--cache-type", choices=CACHE_TYPES, default="f16", help="of keys and values (f16)")
+
+
 def _of_loaded(sub: Parser) -> None:
+  _of_cache(sub)
   sub.add_argument("--exact", action="store_true", help="products in float32, not in integers")
   sub.add_argument("--quiet", "-q", action="store_true", help="nothing on standard error")
 
@@ -334,6 +340,7 @@ def _of_tokenize(sub: Parser) -> None:
 
 
 def _of_info(sub: Parser) -> None:
+  _of_cache(sub)
   sub.add_argument("--json", action="store_true")
 
 

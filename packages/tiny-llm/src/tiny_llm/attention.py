@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from tiny_llm.cache import Cache
 from tiny_llm.quantised.packing import LANES
 from tiny_tensor import Tensor, UOp, dtypes
 from tiny_uop import AxisType, DType, KernelInfo, Ops
@@ -20,34 +21,41 @@ SUMS = 12
 """Sums that are made at once at least, if there are so many: one takes 4 cycles, and two can begin in each."""
 
 
-def attend(q: Tensor, keys: Tensor, values: Tensor, slot: UOp, start: UOp, window: int, cap: float) -> Tensor:
+def attend(q: Tensor, cache: Cache, slot: UOp, start: UOp, window: int, cap: float) -> Tensor:
   """What a token at position `start` of a slot looks up, float32 `(heads, head_dim)`. `q` `(heads, head_dim)` are its
-  queries, scaled. `keys` `(slots, kv_heads, room / 16, head_dim, 16)` and `values` `(slots, kv_heads, room, head_dim)`
-  have those of positions up to `start`, of which the last `window` are seen, or all if it is 0. Scores are capped as
-  `cap * tanh(score / cap)` if `cap` is not 0. `slot` and `start` are bound in the same graph, by what writes keys."""
-  slots, groups, room, size = (int(n) for n in values.shape)
+  queries, scaled. The cache has keys and values of positions up to `start`, of which the last `window` are seen, or all
+  if it is 0. Scores are capped as `cap * tanh(score / cap)` if `cap` is not 0. `slot` and `start` are bound in the same
+  graph, by what writes keys."""
+  slots, groups, room, size = (int(n) for n in cache.values.shape)
   heads = int(q.shape[0])
   place, first = start.src[0], slot.src[0] if slots > 1 else None  # of one slot there is no variable
-  kernel = _kernel(slots, groups, heads // groups, room, size, values.dtype, first, place, window, cap)
+  scales = 0 if cache.value_scales is None else cache.groups
+  kernel = _kernel(slots, groups, heads // groups, room, size, scales, cache.values.dtype, first, place, window, cap)
   made = [Tensor.empty(*shape, dtype=dtypes.float32, device=q.device) for shape in ((heads, size), (heads, room))]
-  return made[0].custom_kernel(made[1], q, keys, values, fxn=lambda *_: kernel)[0]
+  given = [t for t in (cache.keys, cache.values, cache.key_scales, cache.value_scales) if t is not None]
+  return made[0].custom_kernel(made[1], q, *given, fxn=lambda *_: kernel)[0]
 
 
 @lru_cache(maxsize=64)
 def _kernel(
-  slots: int, groups: int, shared: int, room: int, size: int, dtype: DType, slot: UOp | None, place: UOp, window: int,
-  cap: float,
+  slots: int, groups: int, shared: int, room: int, size: int, scales: int, dtype: DType, slot: UOp | None, place: UOp,
+  window: int, cap: float,
 ) -> UOp:  # fmt: skip
-  """The kernel over the result, scores, queries, keys and values. `shared` queries have the same keys."""
+  """The kernel over the result, scores, queries, keys, values, and the scales of these, of which a head has as many at
+  a position, or 0. `shared` queries have the same keys."""
   numbers = [groups * shared * n for n in (size, room, size)]
   out, scores, q = (UOp.param(n, dtypes.float32.ptr(count)) for n, count in enumerate(numbers))
   keys, values = (UOp.param(n, dtype.ptr(slots * groups * room * size)) for n in (3, 4))
+  key_scales, value_scales = (UOp.param(n, dtypes.float16.ptr(slots * groups * room * max(scales, 1))) for n in (5, 6))
   group, block, lane = UOp.range(groups, 0), UOp.range(place // LANES + 1, 1), UOp.range(LANES, 2)
   rows = [group * shared + n for n in range(shared)]
-  base = (group if slot is None else slot * groups + group) * (room * size)
+  head = group if slot is None else slot * groups + group
+  base = head * (room * size)
+  scaled = size // max(scales, 1)  # numbers with one scale
 
   # scores of all positions, and of those behind the last up to a multiple of 16, which count for nothing
-  parts = next(n for n in range(min(size, -(-SUMS // shared)), 0, -1) if size % n == 0)
+  most = max(min(size, -(-SUMS // shared)), scales)
+  parts = next(n for n in range(most, 0, -1) if size % n == 0 and scaled % (size // n) == 0)
   term = UOp.range(size // parts, 3, AxisType.REDUCE)
   at = block * LANES + lane
   seen = at < place + 1
@@ -57,8 +65,13 @@ def _kernel(
   for part in range(parts):
     column = term + part * (size // parts)
     key = keys.index(base + (block * size + column) * LANES + lane).load().cast(dtypes.float32)
+    scale = None
+    if scales:
+      place_of_scale = (head * (room // LANES) + block) * scales + part * (size // parts) // scaled
+      scale = key_scales.index(place_of_scale * LANES + lane).load().cast(dtypes.float32)
     for row, terms in zip(rows, sums):
-      terms.append((q.index(row * size + column).load() * key).reduce(Ops.ADD, term))
+      found = (q.index(row * size + column).load() * key).reduce(Ops.ADD, term)
+      terms.append(found if scale is None else found * scale)
   stores = []
   for row, terms in zip(rows, sums):
     score = chain(Ops.ADD, terms)
@@ -71,11 +84,11 @@ def _kernel(
   # their exponentials
   count = (place // LANES + 1) * LANES
   every, again, total = UOp.range(count, 4, AxisType.REDUCE), UOp.range(count, 5), UOp.range(count, 6, AxisType.REDUCE)
-  most = [scored.index(row * room + every).load().reduce(Ops.MAX, every) for row in rows]
+  peaks = [scored.index(row * room + every).load().reduce(Ops.MAX, every) for row in rows]
   cells = [scored.index(row * room + again) for row in rows]
-  made = [cell.store((cell.load() - m).exp2()) for cell, m in zip(cells, most)]
+  made = [cell.store((cell.load() - m).exp2()) for cell, m in zip(cells, peaks)]
   weights = scored.after(UOp.group(*made).end(again))
-  scales = [weights.index(row * room + total).load().reduce(Ops.ADD, total).reciprocal() for row in rows]
+  shares = [weights.index(row * room + total).load().reduce(Ops.ADD, total).reciprocal() for row in rows]
 
   # the sum of values
   width = LANES if size % LANES == 0 else size
@@ -86,7 +99,10 @@ def _kernel(
   for chunk in range(chunks):
     column = (run * chunks + chunk) * width + inner
     value = values.index(base + position * size + column).load().cast(dtypes.float32)
-    for row, scale in zip(rows, scales):
+    if scales:
+      place_of_scale = (head * room + position) * scales + (run * chunks + chunk) * width // scaled
+      value = value * value_scales.index(place_of_scale).load().cast(dtypes.float32)
+    for row, share in zip(rows, shares):
       weight = weights.index(row * room + position).load()
-      mixed.append(out.index(row * size + column).store((weight * value).reduce(Ops.ADD, position) * scale))
+      mixed.append(out.index(row * size + column).store((weight * value).reduce(Ops.ADD, position) * share))
   return UOp.sink(UOp.group(*mixed).end(run, inner).end(group), arg=KernelInfo("attend"))

@@ -29,8 +29,8 @@ Slice = Callable[[], object]
 
 
 def bench_model(
-  path: Path, *, prompt: int = 128, slices: int = 8, exact: bool = False, threads: int | None = None,
-  processor: bool = False,
+  path: Path, *, prompt: int = 128, slices: int = 8, exact: bool = False, cache_type: str = "f16",
+  threads: int | None = None, processor: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
   """Figures of a model file: tokens per second of `prefill` and `decode`, the `floor` of decode (tokens per second at
   which the weights alone would be read), and shares. With `threads` llama.cpp is measured beside it, with so many
@@ -38,7 +38,7 @@ def bench_model(
   clock = time.process_time if processor else time.perf_counter
   checkpoint = open_checkpoint(path)
   start = clock()
-  model = load_model(checkpoint, context=2 * prompt + STEPS * 2, exact=exact)
+  model = load_model(checkpoint, context=2 * prompt + STEPS * 2, exact=exact, cache_type=cache_type)
   loaded = clock() - start
   tokens = random.Random(0).choices(range(model.config.vocabulary), k=max(prompt, STEPS))
   model.step([Chunk(0, 0, tokens[:1])])

@@ -7,6 +7,7 @@ from functools import partial
 
 from tiny_llm.architectures import Config, Rope, config_of
 from tiny_llm.attention import attend
+from tiny_llm.cache import Cache, new_cache
 from tiny_llm.files.checkpoint import Checkpoint
 from tiny_llm.quantised.packing import LANES
 from tiny_llm.rope import rotations
@@ -14,7 +15,6 @@ from tiny_llm.sampling import Array
 from tiny_llm.weights import Experts, Layer, Norm, Weights
 from tiny_tensor import Device, Tensor, TinyJit, UOp, Variable, dtypes
 from tiny_tensor.jit import Repeated
-from tiny_uop import DType
 from tiny_uop.records import dataclass
 
 __all__ = ["Chunk", "Model", "load_model"]
@@ -46,23 +46,13 @@ class Chunk:
 class Model:
   """A model with its cache: `slots` sequences of `context` tokens each."""
 
-  def __init__(self, config: Config, weights: Weights, context: int, slots: int, cache_dtype: DType) -> None:
+  def __init__(self, config: Config, weights: Weights, context: int, slots: int, cache_type: str) -> None:
     self.config, self.context, self.slots = config, context, slots
     self._weights = weights
     # what pads a piece is written as well, and never read
     self._room = -(-(context + max(PIECES)) // LANES) * LANES
     kept = config.layers if config.architecture.causal else 0
-
-    def cache(*shape: int) -> list[Tensor]:
-      made = [Tensor.empty(slots, config.kv_heads, *shape, dtype=cache_dtype).realize() for _ in range(kept)]
-      for t in made:
-        t[(0,) * t.ndim] = 0.0  # memory of the host is there as it is written; nothing else is read
-        t.realize()
-      return made
-
-    # keys of 16 positions lie side by side: they are multiplied with one number of a query at a time
-    self._keys = cache(self._room // LANES, config.head_dim, LANES)
-    self._values = cache(self._room, config.head_dim)
+    self._caches = [new_cache(cache_type, slots, config.kv_heads, self._room, config.head_dim) for _ in range(kept)]
     self._places = [(Variable(f"slot{n}", 0, slots - 1), Variable(f"start{n}", 0, context - 1)) for n in range(slots)]
     self._windows = [window if window < context else 0 for window in config.windows]
     local = config.local_rope is not config.rope
@@ -119,10 +109,8 @@ class Model:
       )
     if from_slot == to_slot or not length:
       return
-    for keys, values in zip(self._keys, self._values):
-      for cache in (in_rows(keys), values):
-        cache[to_slot, :, :length] = cache[from_slot, :, :length]
-    Tensor.realize(*self._keys, *self._values)
+    changed = [t for cache in self._caches for t in cache.copy_prefix(from_slot, to_slot, length)]
+    Tensor.realize(*changed)
 
   def free_intermediates(self) -> None:
     """Gives back what reading a prompt needs in between (scores over the whole context), until the next prompt."""
@@ -197,8 +185,7 @@ class Model:
       x = w.embedding(tokens, self._positions_at(int(tokens.shape[0]), places)).contiguous()
       for number, layer in enumerate(w.layers):
         rotation = self._rotations[self.config.windows[number] > 0]
-        keys, values, window = self._keys[number], self._values[number], self._windows[number]
-        x = self._read_layer(layer, x, keys, values, rotation, window, places)
+        x = self._read_layer(layer, x, self._caches[number], rotation, self._windows[number], places)
       if wanted == "states":
         return w.normalised(x, w.output_norm).exact.realize()
       x = x if wanted == "all" else x[last : last + 1].contiguous()
@@ -217,11 +204,10 @@ class Model:
     return x
 
   def _one_layer(
-    self, layer: Layer, x: Tensor, keys: Tensor, values: Tensor, rotation: Rotation | None, window: int,
-    places: Sequence[UOp],
-  ) -> Tensor:  # fmt: skip
+    self, layer: Layer, x: Tensor, cache: Cache, rotation: Rotation | None, window: int, places: Sequence[UOp]
+  ) -> Tensor:
     """A layer over tokens of sequences that follow one another."""
-    attend = partial(self._attend_sequences, layer, keys, values, rotation, window, places)
+    attend = partial(self._attend_sequences, layer, cache, rotation, window, places)
     return self._layer(layer, x, attend).realize()
 
   def _one_encoding_layer(self, layer: Layer, x: Tensor, last: UOp) -> Tensor:
@@ -279,8 +265,8 @@ class Model:
     return mixed.transpose(0, 1).reshape(tokens, -1)
 
   def _attend_sequences(
-    self, layer: Layer, keys: Tensor, values: Tensor, rotation: Rotation | None, window: int, places: Sequence[UOp],
-    q: Tensor, k: Tensor, v: Tensor,
+    self, layer: Layer, cache: Cache, rotation: Rotation | None, window: int, places: Sequence[UOp], q: Tensor,
+    k: Tensor, v: Tensor,
   ) -> Tensor:  # fmt: skip
     """Attention of tokens of sequences that follow one another, (tokens, heads * head_dim)."""
     each = 2 * int(q.shape[0]) // len(places)  # tokens of a sequence
@@ -293,21 +279,18 @@ class Model:
         heads_k = heads_k if layer.key_norm is None else layer.key_norm(heads_k)
       if rotation is not None:
         heads_q, heads_k = (self._rotate(t, rotation, start) for t in (heads_q, heads_k))
-      mixed.append(self._attend(heads_q, heads_k, heads_v, keys, values, window, slot, start))
+      mixed.append(self._attend(heads_q, heads_k, heads_v, cache, window, slot, start))
     return mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed)
 
-  def _attend(
-    self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, window: int, slot: UOp, start: UOp
-  ) -> Tensor:
+  def _attend(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache, window: int, slot: UOp, start: UOp) -> Tensor:
     """Attention of tokens of one sequence, (tokens, heads * head_dim), of queries, keys and values
     (heads, tokens, head_dim). Keys and values are written first."""
     config, tokens = self.config, int(q.shape[1])
     end = start + tokens
-    for cache, new in ((in_rows(keys), k), (values, v)):
-      cache[slot, :, start:end] = new.cast(cache.dtype)
+    cache.write(slot, start, k, v)
     if tokens == 1:
       q = (q * config.attention_scale).reshape(config.heads, config.head_dim)
-      return attend(q, keys, values, slot, start, window, config.attention_cap).reshape(1, -1)
+      return attend(q, cache, slot, start, window, config.attention_cap).reshape(1, -1)
     shared = config.heads // config.kv_heads
     q = q.reshape(config.kv_heads, shared * tokens, config.head_dim)
     place, key = Tensor.arange(tokens).reshape(1, -1, 1) + start, Tensor.arange(end).reshape(1, 1, -1)
@@ -315,7 +298,7 @@ class Model:
     seen = seen & (key > place - window) if window else seen
     mixed = []
     for n in range(config.kv_heads):  # one after the other: scores take as much memory as all else
-      seen_keys, seen_values = (cache[slot, n, :end].float() for cache in (in_rows(keys), values))
+      seen_keys, seen_values = cache.read(slot, n, end)
       scores = (q[n] @ seen_keys.T * config.attention_scale).reshape(shared, tokens, end)
       scores = seen.where(capped(scores, config.attention_cap), float("-inf"))
       mixed.append((scores.softmax(-1).reshape(shared * tokens, end) @ seen_values).realize())
@@ -338,26 +321,21 @@ class Model:
     return turned.cat(rest, dim=-1) if rest.shape[-1] else turned
 
 
-def in_rows(keys: Tensor) -> Tensor:
-  """Keys (slots, kv_heads, room / 16, head_dim, 16) as (slots, kv_heads, room, head_dim)."""
-  slots, heads, blocks, size, lanes = keys.shape
-  return keys.permute(0, 1, 2, 4, 3).reshape(slots, heads, blocks * lanes, size)
-
-
 def capped(x: Tensor, cap: float) -> Tensor:
   """`cap * tanh(x / cap)`; x where the cap is 0."""
   return (x * (1 / cap)).tanh() * cap if cap else x
 
 
 def load_model(
-  checkpoint: Checkpoint, *, context: int, slots: int = 1, cache_dtype: DType = dtypes.float16, exact: bool = False,
+  checkpoint: Checkpoint, *, context: int, slots: int = 1, cache_type: str = "f16", exact: bool = False,
   progress: Callable[[float], None] | None = None,
 ) -> Model:  # fmt: skip
   """The model of a file, with room for `slots` sequences of `context` tokens. Keys and values are kept as
-  `cache_dtype`, float16 or float32. Quantised weights stay quantised. Activations are rounded to 8 bits for their
-  products with them, as ggml does; with `exact` they are not. `progress` is told which share has been loaded, 0 to 1.
+  `cache_type`: "f16", "f32" or "q8", 8 bits with scales. Quantised weights stay quantised. Activations are rounded to 8
+  bits for their products with them, as ggml does; with `exact` they are not. `progress` is told which share has been
+  loaded, 0 to 1.
 
   Raises ValueError for a file without a tensor that the architecture needs, or with one of another shape.
   """
   config = config_of(checkpoint)
-  return Model(config, Weights(checkpoint, config, exact, context, progress), context, slots, cache_dtype)
+  return Model(config, Weights(checkpoint, config, exact, context, progress), context, slots, cache_type)

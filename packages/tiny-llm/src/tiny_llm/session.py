@@ -81,7 +81,7 @@ class Session:
 
   def __init__(
     self, path: Path, *, context: int | None = None, slots: int = 1, speculate: int = 0, exact: bool = False,
-    quiet: bool = False,
+    cache_type: str = "f16", quiet: bool = False,
   ) -> None:  # fmt: skip
     self.checkpoint = open_checkpoint(path)
     self.tokenizer, self.template = text_of(self.checkpoint)
@@ -91,7 +91,7 @@ class Session:
     with Waiting(f"loading {self.name} ({size})", quiet) as waiting:
       trained = self.checkpoint.integer(f"{self.checkpoint.text('general.architecture')}.context_length", 4096)
       model = load_model(self.checkpoint, context=context or min(trained, 4096), slots=slots, exact=exact,
-        progress=waiting.show)  # fmt: skip
+        cache_type=cache_type, progress=waiting.show)  # fmt: skip
       self.engine = Engine(model, self.tokenizer, speculate=speculate)
 
   @property
