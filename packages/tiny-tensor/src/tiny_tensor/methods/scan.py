@@ -24,6 +24,7 @@ BLOCK = 512  # elements that are added one after the other where there are not e
 SIDE_BY_SIDE = 8
 THREADS = 32
 LOOKED_AT = 16  # elements of a line of which the largest is compared with the extremum so far
+_FIRST = UOp.const(dtypes.index, 0)
 
 
 IDENTITIES: dict[Ops, Callable[[DType], Any]] = {
@@ -83,6 +84,64 @@ def scanning(arrays: tuple[sequence.Array, ...], threads: int, op: Ops) -> UOp:
   return s.kernel("scan")
 
 
+class _Lines:
+  """`width` neighbouring lines, of which `extrema` keeps in registers: the bits of the largest element so far, its
+  place, its key; and the keys of the next LOOKED_AT elements of a line alone."""
+
+  def __init__(self, s: sequence.Sequence, dtype: DType, row: UOp, column: UOp, width: int) -> None:
+    self.s, self.dtype, self.row, self.column, self.width = s, dtype, row, column, width
+    self.bits = UNSIGNED[dtype.itemsize] if dtypes.is_float(dtype) else dtype
+    key = order_key(UOp.const(dtype, 0)).dtype
+    self.kinds = ((self.bits, width), (dtypes.int32, width), (key, width), (key, LOOKED_AT))
+    self.registers = [UOp.alloc(s.kept + i, kind.ptr(size, AddrSpace.REG)) for i, (kind, size) in enumerate(self.kinds)]
+    s.kept += len(self.registers)
+    for which in range(3):
+      self.step(partial(self._empty, which))
+
+  def _empty(self, which: int, lane: UOp) -> UOp:
+    return self.register(which, lane).store(UOp.const(self.kinds[which][0], 0))  # of all keys the least
+
+  def register(self, which: int, lane: UOp) -> UOp:
+    return self.registers[which].after(*self.s.before).index(lane)
+
+  def step(self, effect: Callable[[UOp], UOp], size: int | None = None) -> None:
+    """An effect for each of `size` lanes: one for each line where that is not given."""
+    size = self.width if size is None else size
+    lanes = (self.s.lanes(size),) if size > 1 else ()
+    self.s.step(effect(lanes[0] if lanes else _FIRST), *lanes)
+
+  def largest(self, lane: UOp) -> UOp:
+    found = self.register(0, lane).load()
+    return found if self.bits == self.dtype else found.bitcast(self.dtype)
+
+  def compare(self, i: UOp, known: UOp | None = None) -> None:
+    """With element `i` of each line, of which the key may be known already; and stores what is the largest then."""
+    s, row = self.s, self.row
+
+    def choose(lane: UOp) -> UOp:
+      x, old = s.load(2, row, i, self.column + lane), [self.register(which, lane).load() for which in range(3)]
+      own = order_key(x) if known is None else self.register(3, known).load()
+      new = (x if self.bits == self.dtype else x.bitcast(self.bits), i.cast(dtypes.int32), own)
+      less = own < old[2]
+      return UOp.group(*[self.register(k, lane).store(less.where(*pair)) for k, pair in enumerate(zip(old, new))])
+
+    self.step(choose)
+    self.step(lambda lane: s.at(0, row, i, self.column + lane).store(self.largest(lane)))
+    self.step(lambda lane: s.at(1, row, i, self.column + lane).store(self.register(1, lane).load()))
+
+  def compare_together(self, start: UOp) -> None:
+    """With LOOKED_AT elements of a line alone: one by one only where one of them is a new maximum."""
+    s, row, column = self.s, self.row, self.column
+    self.step(lambda lane: self.register(3, lane).store(order_key(s.load(2, row, start + lane, column))), LOOKED_AT)
+    lane = s.all_lanes(LOOKED_AT)
+    less = s.keep(self.register(3, lane).load().reduce(Ops.MAX, lane) < self.register(2, _FIRST).load())
+    with s.where(less):
+      self.step(lambda lane: s.at(0, row, start + lane, column).store(self.largest(_FIRST)), LOOKED_AT)
+      self.step(lambda lane: s.at(1, row, start + lane, column).store(self.register(1, _FIRST).load()), LOOKED_AT)
+    with s.where(less.logical_not()), s.loop(LOOKED_AT) as i:
+      self.compare(start + i, i)
+
+
 @cache
 def extrema(arrays: tuple[sequence.Array, ...], threads: int) -> UOp:
   """(running maxima, int32 positions of their last occurrences so far) along the middle axis of `(outer, n, inner)`.
@@ -92,63 +151,15 @@ def extrema(arrays: tuple[sequence.Array, ...], threads: int) -> UOp:
   """
   s = sequence.Sequence(arrays)
   (outer, n, inner), dtype = arrays[0]
-  first, bits = UOp.const(dtypes.index, 0), UNSIGNED[dtype.itemsize] if dtypes.is_float(dtype) else dtype
-  key = order_key(UOp.const(dtype, 0)).dtype
-
-  def line(row: UOp, column: UOp, width: int) -> None:
-    """`width` neighbouring lines."""
-    blocks = n // LOOKED_AT if inner == 1 else 0
-    sizes = ((bits, width), (dtypes.int32, width), (key, width), (key, LOOKED_AT))
-    registers = [UOp.alloc(s.kept + i, kind.ptr(size, AddrSpace.REG)) for i, (kind, size) in enumerate(sizes)]
-    s.kept += len(registers)
-
-    def register(which: int, lane: UOp) -> UOp:
-      return registers[which].after(*s.before).index(lane)
-
-    def step(effect: Callable[[UOp], UOp], size: int = width) -> None:
-      lanes = (s.lanes(size),) if size > 1 else ()
-      s.step(effect(lanes[0] if lanes else first), *lanes)
-
-    def value(lane: UOp) -> UOp:
-      found = register(0, lane).load()
-      return found if bits == dtype else found.bitcast(dtype)
-
-    def compare(i: UOp, known: UOp | None = None) -> None:
-      """With an element, of which the key may be known already."""
-
-      def choose(lane: UOp) -> UOp:
-        x, old = s.load(2, row, i, column + lane), [register(which, lane).load() for which in range(3)]
-        own = order_key(x) if known is None else register(3, known).load()
-        new = (x if bits == dtype else x.bitcast(bits), i.cast(dtypes.int32), own)
-        less = own < old[2]
-        return UOp.group(*[register(k, lane).store(less.where(*pair)) for k, pair in enumerate(zip(old, new))])
-
-      step(choose)
-      step(lambda lane: s.at(0, row, i, column + lane).store(value(lane)))
-      step(lambda lane: s.at(1, row, i, column + lane).store(register(1, lane).load()))
-
-    def empty(which: int) -> None:
-      step(lambda lane: register(which, lane).store(UOp.const(sizes[which][0], 0)))  # of all keys the least
-
-    for which in range(3):
-      empty(which)
-    with s.loop(blocks) as block:
-      step(lambda lane: register(3, lane).store(order_key(s.load(2, row, block * LOOKED_AT + lane, column))), LOOKED_AT)
-      lane = s.all_lanes(LOOKED_AT)
-      less = s.keep(register(3, lane).load().reduce(Ops.MAX, lane) < register(2, first).load())
-      with s.where(less):
-        step(lambda lane: s.at(0, row, block * LOOKED_AT + lane, column).store(value(first)), LOOKED_AT)
-        step(lambda lane: s.at(1, row, block * LOOKED_AT + lane, column).store(register(1, first).load()), LOOKED_AT)
-      with s.where(less.logical_not()), s.loop(LOOKED_AT) as i:
-        compare(block * LOOKED_AT + i, i)
-    with s.loop(n - blocks * LOOKED_AT) as i:
-      compare(i + blocks * LOOKED_AT)
-
-  width = 4 * SIDE_BY_SIDE
+  blocks, width = n // LOOKED_AT if inner == 1 else 0, 4 * SIDE_BY_SIDE
   with s.loop(outer) as row:
-    for start, count, number in ((0, inner // width, width), (inner // width * width, inner % width, 1)):
-      with s.loop(count) as block:
-        line(row, block * number + start, number)
+    for first, count, number in ((0, inner // width, width), (inner // width * width, inner % width, 1)):
+      with s.loop(count) as strip:
+        lines = _Lines(s, dtype, row, strip * number + first, number)
+        with s.loop(blocks) as block:
+          lines.compare_together(block * LOOKED_AT)
+        with s.loop(n - blocks * LOOKED_AT) as i:
+          lines.compare(i + blocks * LOOKED_AT)
   return s.kernel("extrema")
 
 
