@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu_model.nv.cubin import Program, programs
 from gpu_model.nv.errors import Status
-from gpu_model.nv.gpus import CHIPS
+from gpu_model.nv.gpus import CHIPS, OLDER
 from gpu_model.nv.model import Gpu, Model
 from gpu_model.nv.tables import CONSTANTS, TABLES, Record, layouts, methods, qmd_bytes
 
@@ -170,10 +170,11 @@ class Client:
     return made_handle
 
   def control_of(self, target: int, command: str, structure: str = "", **values: int) -> Record:
-    memory, record = made(structure or command.replace("_CMD_", "_") + "_PARAMS", **values)
+    _, record = made(structure or command.replace("_CMD_", "_") + "_PARAMS", **values)
+    size = OLDER.get(self.model.version, {}).get(record.name, record.size)
     self.escape(
       "RM_CONTROL", "NVOS54_PARAMETERS", hClient=self.root, hObject=target, cmd=CONSTANTS[command],
-      params=record.address, paramsSize=record.size,
+      params=record.address, paramsSize=size,
     )  # fmt: skip
     return record
 

@@ -476,6 +476,10 @@ REFUSED: dict[str, Case] = {
     lambda c: c.alloc(0x40, c.device, "NV_MEMORY_ALLOCATION_PARAMS", size=4096, attr=1 << 25), Status.INVALID_ARGUMENT,
     "LOCATION",
   ),
+  "memory at a place of its own": (
+    lambda c: c.alloc(0x40, c.device, "NV_MEMORY_ALLOCATION_PARAMS", size=65536, flags=0x10), Status.INVALID_FLAGS,
+    "0x10",
+  ),
   "addresses that are used": (_map_again, Status.INVALID_ADDRESS, "mapped already"),
   "a range twice": (_range_twice, Status.INVALID_ADDRESS, "in use"),
   "a range that is no pages": (
@@ -591,6 +595,13 @@ def _no_flush(client: Client) -> None:
   _launch(client, CWD_MEMBAR_TYPE=0)
 
 
+def _no_flush_before(client: Client) -> None:
+  """The kernel after it waits for its own results only."""
+  _launch(client, CWD_MEMBAR_TYPE=0)
+  client.method(COMPUTE, "WAIT_FOR_IDLE", 0)
+  _launch(client)
+
+
 def _copy_no_flush(client: Client) -> None:
   client.transfer(client.local(4096), client.host(4096), 64, 0x182)
 
@@ -624,6 +635,7 @@ MISUSED: dict[str, tuple[Callable[[Client], None], str]] = {
   "clusters": (lambda c: _launch(c, GPC_CGA_WIDTH=2), "clusters"),
   "code fetched ahead from elsewhere": (lambda c: _launch(c, PROGRAM_PREFETCH_SIZE=4), "fetched ahead"),
   "results that are not flushed": (_no_flush, "may not be seen"),
+  "results of the kernel before that are not flushed": (_no_flush_before, "may not be seen"),
   "copies that are not flushed": (_copy_no_flush, "without a flush"),
   "block-linear memory": (lambda c: c.transfer(c.host(4096), c.host(4096), 64, 0x106), "block-linear"),
   "a copy of nothing": (lambda c: c.transfer(c.host(4096), c.host(4096), 0), "of 0 bytes"),
@@ -923,6 +935,17 @@ def test_versions() -> None:
     MACHINES.pop().end()
   with pytest.raises(ValueError, match="not of 470"):
     Model(version="470")
+
+
+def test_structures_of_older_drivers() -> None:
+  """550 has one that is shorter, and refuses the longer one."""
+  client = Client(machine(version="550"))
+  row, name = made("NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS", bEnable=1), "NVA06C_CTRL_CMD_GPFIFO_SCHEDULE"
+  with pytest.raises(Refused, match=str(int(Status.INVALID_PARAM_STRUCT))):
+    client.escape("RM_CONTROL", "NVOS54_PARAMETERS", hClient=client.root, hObject=client.group, cmd=CONSTANTS[name],
+                  params=row[1].address, paramsSize=3)  # fmt: skip
+  assert "has 2 bytes, not 3" in client.model.refused[-1]
+  client.finish()
 
 
 def test_no_such_requests(client: Client) -> None:

@@ -422,7 +422,8 @@ class Compute(Engine):
     place = address + program.parameters
     buffers = [Buffer(place, max(8, program.parameter_bytes), "the parameters", False)]
     buffers += [Buffer(m.address, m.size, f"memory {m.address:#x}", m.writable) for m in self.space.mappings]
-    self.results, self.flushed = True, given.membar == L1_SYSMEMBAR
+    self.flushed = given.membar == L1_SYSMEMBAR and (self.flushed or not self.results)
+    self.results = True
     options = self.channel.model.options or Options(checking=False)
     try:
       launch(made.call(given.shared - program.shared), buffers, given.grid, given.block, options)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 OLD_SIZES, NEW_SIZES = (0, 8, 16, 32, 64, 100), (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
 VERSIONS = {"550": "550.163.01", "570": "570.211.01", "580": "580.126.09", "610": "610.43.02"}
 """The drivers that the model can be, by the first number of their version."""
+OLDER = {"550": {"NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS": 2}}
+"""Bytes of structures that were shorter: `bSkipEnable` came later (from memory)."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_model.nv.channel import Channel
 from gpu_model.nv.errors import Refusal, Status
-from gpu_model.nv.gpus import VERSIONS
+from gpu_model.nv.gpus import OLDER, VERSIONS
 from gpu_model.nv.memory import PAGE, Mapping, Physical, Space
 from gpu_model.nv.tables import CONSTANTS, Record
 
@@ -23,6 +23,8 @@ CONTEXT_DMA, VASPACE, GROUP, SHARE, DEBUGGER = 0x2, 0x90F1, 0xA06C, 0x9067, 0x83
 USERMODE_BYTES, DOORBELL = 0x10000, 0x90
 PAGES = {0: 0, 1: PAGE, 2: 65536, 3: 2 << 20}
 """NVOS32_ATTR_PAGE_SIZE; 0: the driver chooses."""
+MEMORY_FLAGS = 0x1 | 0x2 | 0x4 | 0x80 | 0x100 | 0x8000 | 0x10000
+"""NVOS32_ALLOC_FLAGS_ that change nothing here: placement, alignment, MAP_NOT_REQUIRED, PERSISTENT_VIDMEM."""
 GRAPHICS, COPY = CONSTANTS["NV2080_ENGINE_TYPE_GRAPHICS"], CONSTANTS["NV2080_ENGINE_TYPE_COPY0"]
 EXTERNALLY_OWNED = CONSTANTS["NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED"]
 PAGE_FAULTS = CONSTANTS["NV_VASPACE_ALLOCATION_FLAGS_ENABLE_PAGE_FAULTING"]
@@ -189,6 +191,8 @@ class Resources:
     local = made.number == LOCAL
     if not size:
       raise Refusal(Status.INVALID_ARGUMENT, "memory of 0 bytes")
+    if given["flags"] & ~MEMORY_FLAGS:
+      raise Refusal(Status.INVALID_FLAGS, f"the model knows no flags {given['flags'] & ~MEMORY_FLAGS:#x} of memory")
     if (location == 0) != local:
       raise Refusal(Status.INVALID_ARGUMENT, f"class {made.number:#x} with NVOS32_ATTR_LOCATION {location}")
     page = page or (65536 if local else PAGE)
@@ -298,6 +302,9 @@ class Resources:
     found = client.find(given["hObjectOld"])
     if found.parent is not None and given["hObjectParent"] not in (0, found.parent.handle):
       raise Refusal(Status.INVALID_OBJECT_PARENT, f"{given['hObjectOld']:#x} does not belong to that parent")
+    users = [o for o in client.objects.values() if o.facts.get("vaspace") is found]
+    if users:
+      raise Refusal(Status.STATE_IN_USE, f"an address space that a {users[0].kind} has")
     self.free(client, found)
 
   def free(self, client: Client, found: Object) -> None:
@@ -317,10 +324,6 @@ class Resources:
         self.model.misuse.append(f"channel {found.channel.number} is freed, and has work to do")
       found.gpu.channels.remove(found.channel)
       self.model.uvm.forget_channel(found)
-    if found.kind == "vaspace" and found.space is not None:
-      users = [o for o in client.objects.values() if o.facts.get("vaspace") is found and o is not found]
-      if users:
-        raise Refusal(Status.STATE_IN_USE, f"an address space that a {users[0].kind} has")
     if found.parent is not None:
       found.parent.children.remove(found)
     del client.objects[found.handle]
@@ -406,8 +409,9 @@ class Resources:
     if found.kind not in kind.split("|"):
       raise Refusal(Status.INVALID_COMMAND, f"{method} is asked of a {found.kind}, not of a {kind}")
     parameters = Record(structure, place)
-    if size != parameters.size or not place:
-      raise Refusal(Status.INVALID_PARAM_STRUCT, f"{structure} has {parameters.size} bytes, not {size}")
+    wanted = OLDER.get(self.model.version, {}).get(structure, parameters.size)
+    if size != wanted or not place:
+      raise Refusal(Status.INVALID_PARAM_STRUCT, f"{structure} has {wanted} bytes, not {size}")
     if found.gpu is not None and found.gpu.lost:
       raise Refusal(Status.GPU_IS_LOST, "the GPU fell off the bus")
     getattr(self, f"control_{method}")(found, parameters)
