@@ -8,12 +8,9 @@ import pytest
 from dist_ranks import lines, ranks
 
 
-@pytest.mark.parametrize(("fault", "says"), [
-  ("graphs", "refused: the ranks do not compute the same"),
-  ("shapes", "refused: the ranks do not compute the same"),
-])  # fmt: skip
-def test_ranks_that_differ_find_out(fault: str, says: str) -> None:
-  assert lines(ranks(2, "faults.py", fault)) == [says, says]
+@pytest.mark.parametrize(("fault", "count"), [("graphs", 2), ("shapes", 2), ("rows", 4)])
+def test_ranks_that_differ_find_out(fault: str, count: int) -> None:
+  assert lines(ranks(count, "faults.py", fault)) == ["refused: the ranks do not compute the same"] * count
 
 
 def test_a_nan_says_which_rank() -> None:

@@ -21,6 +21,11 @@ def test_operations_of_mpi(count: int) -> None:
   assert lines(ranks(count, "group_operations.py")) == [f"mpi {i} of {count}" for i in range(count)]
 
 
+def test_what_is_under_way_arrives_while_nobody_waits() -> None:
+  """Without the thread, MPI moves large messages in its calls only, and there are none."""
+  assert lines(ranks(2, "progress.py", environment={"DIST_PROGRESS": "1"})) == ["arrived True"] * 2
+
+
 def test_one_process() -> None:
   name, group = opened(ALONE)
   out = bytearray(3)

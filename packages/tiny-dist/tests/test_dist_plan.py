@@ -15,7 +15,7 @@ from tiny_dist.plan import rate_of
 def planned(count: int, *arguments: str) -> str:
   command = [sys.executable, "-m", "tiny_dist", "plan", "--ranks", str(count), "--link", "50GB/s"]
   command += [str(PROGRAMS / "training.py"), *arguments]
-  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
   assert done.returncode == 0, done.stderr
   return done.stdout
 

@@ -14,8 +14,10 @@ import time
 from dist_ranks import PROGRAMS
 
 
-def processes(count: int, *program: str, **more: str) -> list[subprocess.CompletedProcess[str]]:
-  """A program of `programs/` in `count` processes with the variables that torchrun sets. Nobody ends them."""
+def processes(
+  count: int, *program: str, own: dict[str, str] | None = None, **more: str
+) -> list[subprocess.CompletedProcess[str]]:  # fmt: skip
+  """A program of `programs/` in `count` processes with the variables that torchrun sets, or `own`. Nobody ends them."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
@@ -29,14 +31,19 @@ def processes(count: int, *program: str, **more: str) -> list[subprocess.Complet
   running = [
     subprocess.Popen(
       [sys.executable, str(PROGRAMS / program[0]), *program[1:]],
-      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**around, "RANK": str(i), "LOCAL_RANK": str(i)},
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+      env={**around, "RANK": str(i), "LOCAL_RANK": str(i), **(own or {})},
     )
     for i in range(count)
   ]  # fmt: skip
   found = []
-  for process in running:
-    out, error = process.communicate(timeout=120)
-    found.append(subprocess.CompletedProcess(process.args, process.returncode, out, error))
+  try:
+    for process in running:
+      out, error = process.communicate(timeout=120)
+      found.append(subprocess.CompletedProcess(process.args, process.returncode, out, error))
+  finally:
+    for process in running:
+      process.kill()
   return found
 
 
@@ -59,6 +66,13 @@ def test_a_rank_that_never_comes_is_named() -> None:
   found = processes(2, "faults.py", "away", DIST_SLOW="1", DIST_TIMEOUT="2")
   assert found[0].returncode and not found[1].returncode, found
   assert "tiny_dist: process 1 of " in found[0].stderr and "has not called init yet" in found[0].stderr, found[0].stderr
+
+
+def test_a_place_that_never_comes() -> None:
+  """mpiexec runs where rank 0 is: here on another machine, where it has failed."""
+  alone = {"WORLD_SIZE": "2", "RANK": "1", "DIST_TIMEOUT": "1", "DIST_MPI": "-hosts node0,node1 -ppn 1"}
+  (found,) = processes(1, "group_operations.py", own=alone)
+  assert found.returncode and "nobody has come to" in found.stderr and "place in MPI" in found.stderr, found.stderr
 
 
 def test_other_machines_have_to_be_known() -> None:

@@ -75,6 +75,7 @@ CASES: dict[str, tuple[Callable[[int], UOp], list[str]]] = {
   "a large sum": (lambda r: stored(pieces(r, (8, 40000), 0).reduce_axes(Ops.ADD, (0,))), ["all_to_all", "all_gather"]),
   "rows and columns": (lambda r: stored(pieces(r, (8, 8), 0) + pieces(r, (8, 8), 1)), ["all_to_all"]),
   "rows and all": (lambda r: stored(pieces(r, (8, 8), 0) + pieces(r, (8, 8), None)), []),
+  "a row of one rank": (lambda r: stored(pieces(r, (8, 6), 0).shrink(((5, 6), (0, 6))).reshape((6,))), ["broadcast"]),
   "backwards": (lambda r: stored(pieces(r, (8, 8), 0).flip((0,))), ["all_to_all"]),
   "padding alone on some": (lambda r: stored(pieces(r, (4, 4), 0).pad(((12, 0), (0, 0)))), ["all_to_all"]),
   "a sum in pieces": (lambda r: stored(pieces(r, (8, 40000), 1) * sum_of_three(r)), ["all_to_all"]),
@@ -95,7 +96,7 @@ def test_all_ranks_have_the_same(case: str) -> None:
         one, two = by_rank[me][number], by_rank[other][number]
         if one.kind == "all_to_all" and me != other:
           assert [s[other] for s in one.sent] == [r[me] for r in two.received]
-        elif one.kind == "all_gather":
+        elif one.kind in ("all_gather", "broadcast"):
           assert one.sent == two.sent == two.received
 
 

@@ -105,7 +105,7 @@ class Pipeline:
     to, of = ((n, 0) if other == 0 else (0, n) for n in counts)
     forth, back = (sent, wanted) if where == 1 else (wanted, sent)
     graph = noted([f"{way} {_words(t)}" for way, t in (("forward", forth), ("backward", back))])
-    arg = Collective("all_to_all", ranks, (to,), (of,), 1 - other, graph=graph)
+    arg = Collective("send_recv", ranks, (to,), (of,), 1 - other, graph=graph)
     (row,) = carried_out(arg, [data.reshape(-1).realize().uop], [max(1, counts[1])], self._row.device)
     uop = Tensor(row.reshape(shape if wanted is not None else (1,))).contiguous().realize().uop
     return None if wanted is None else Tensor(uop if s is None else UOp.multi(s, (uop,)))

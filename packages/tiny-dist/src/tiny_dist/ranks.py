@@ -124,7 +124,7 @@ class World:
 
   def _count(self, what: Collective, sizes: Sequence[int]) -> None:
     me, others = what.position, len(what.ranks) - 1
-    gathers = what.kind == "all_gather"
+    gathers = what.kind in _SAME_TO_ALL
     sent = sum((n[me] * others if gathers else sum(n) - n[me]) * size for n, size in zip(what.sent, sizes))
     self.traffic[what.kind] = self.traffic.get(what.kind, 0) + sent
 
@@ -192,7 +192,7 @@ class _Message:
     self._received = [[n * size for n in counts] for counts, size in zip(what.received, sizes)]
     ranks = range(len(what.ranks))
     self._to, self._of = ([sum(counts[p] for counts in each) for p in ranks] for each in (sent, self._received))
-    gathers = what.kind == "all_gather"
+    gathers = what.kind in _SAME_TO_ALL
     nbytes = self._to[self._me] if gathers else sum(self._to)
     self._single = len(data) == 1
     if self._single:
@@ -209,13 +209,25 @@ class _Message:
   def begin(self, group: Group) -> Callable[[], None] | None:
     """Sends and receives it. Gives a function that waits for the end of it, if that is not now."""
     overlaps = group if isinstance(group, Overlapping) else None
+    if self._kind == "broadcast":
+      root = next(i for i, n in enumerate(self._of) if n)
+      if root == self._me:
+        self._arrived[:] = self._message
+      return (group.broadcast if overlaps is None else overlaps.begin_broadcast)(self._arrived, root)
+    if self._kind == "send_recv":
+      data = self._message[self._to[0] :] if self._me == 0 else self._message[: self._to[0]]
+      if overlaps is not None:
+        return overlaps.begin_send_recv(self._arrived, data)
+      _send_recv(group, self._arrived, data)
+      return None
     if self._kind == "all_gather":
       gather = group.all_gather if overlaps is None else overlaps.begin_all_gather
       return gather(self._arrived, self._message, self._of)
     if self._kind == "all_to_all":
       exchange = group.all_to_all if overlaps is None else overlaps.begin_all_to_all
       return exchange(self._arrived, self._of, self._message, self._to)
-    raise ValueError(f"a collective {self._kind!r} in a schedule; expected all_gather or all_to_all")
+    kinds = "all_gather, all_to_all, broadcast or send_recv"
+    raise ValueError(f"a collective {self._kind!r} in a schedule; expected {kinds}")
 
   def unpack(self) -> None:
     """Puts what has arrived into the arrays."""
@@ -227,6 +239,19 @@ class _Message:
         n = self._received[k][p]
         array[starts[k] : starts[k] + n] = self._arrived[place : place + n]
         place, starts[k] = place + n, starts[k] + n
+
+
+def _send_recv(group: Group, out: memoryview, data: memoryview) -> None:
+  """Sends to the other one of two and receives from it: the first sends first."""
+  for sends in (group.rank == 0, group.rank != 0):
+    if sends and data.nbytes:
+      group.send(data, 1 - group.rank)
+    elif not sends and out.nbytes:
+      group.recv(out, 1 - group.rank)
+
+
+_SAME_TO_ALL = ("all_gather", "broadcast")
+"""Collectives in which a rank sends all others the same."""
 
 
 def _bytes_of(buffer: Buffer) -> memoryview:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from tiny_uop.context import EnvironmentVariable
@@ -50,6 +51,10 @@ _LAUNCHERS: tuple[tuple[str, tuple[EnvironmentVariable, ...]], ...] = (
     EnvironmentVariable("SLURM_NTASKS_PER_NODE", "processes on its machine, as Slurm sets it"),
   )),
 )  # fmt: skip
+_TASKS = EnvironmentVariable(
+  "SLURM_STEP_TASKS_PER_NODE", "processes on each machine, as `srun` sets it: `4(x2),3` for 4, 4 and 3"
+)
+_NODE = EnvironmentVariable("SLURM_NODEID", "which of the machines of a job this is, from 0, as `srun` sets it")
 _STEP = EnvironmentVariable("SLURM_STEP_ID", "number of the step of a job, as `srun` sets it and `sbatch` does not")
 
 
@@ -66,11 +71,27 @@ def started() -> Start:
     rank, size = (_number(v) for v in variables[:2])
     local_rank = _number(variables[2]) if variables[2] else 0
     local_size = _number(variables[3]) if variables[3] else 1
+    if launcher == "Slurm" and _TASKS:
+      local_size = _of_machine(_TASKS, _number(_NODE) if _NODE else 0)
     if not 0 <= rank < size:
       names = " and ".join(v.name for v in variables[:2])
       raise ValueError(f"{names} say rank {rank} of {size}: a rank is a number from 0 to {size - 1}")
     return Start(rank, size, local_rank, local_size, launcher)
   return Start(0, 1, 0, 1, "")
+
+
+def _of_machine(variable: EnvironmentVariable, machine: int) -> int:
+  """What a list of Slurm's says of a machine: `4(x2),3` for three."""
+  counts: list[int] = []
+  for part in (variable.get() or "").split(","):
+    if (match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)) is None:
+      raise ValueError(f"{variable.name}={variable.get()!r} is no list of numbers as 4(x2),3: start with srun")
+    counts += [int(match[1])] * int(match[2] or 1)
+  if machine >= len(counts):
+    raise ValueError(
+      f"{variable.name}={variable.get()!r} is about {len(counts)} machines, and this is number {machine}"
+    )
+  return counts[machine]
 
 
 def _number(variable: EnvironmentVariable) -> int:

@@ -28,6 +28,14 @@ if what == "graphs":
     assert "The first node that differs is number" in text and "CONST float32" in text, text
     assert "rank 0: CONST float32 () 2" in text and "rank 1: CONST float32 () 3" in text, text
     print(f"refused: {text.split('.')[0]}\n", end="", flush=True)
+elif what == "rows":  # of a mesh: those of a row have the same, and would not find out among themselves
+  rows = Mesh({"data": 2, "model": 2})
+  y = Tensor(np.ones((8, 4), np.float32)).shard(rows, {"data": 0, "model": 1}).realize()
+  try:
+    (y.sum(1) * (3 if world.rank >= 2 else 2)).numpy()
+  except RankError as error:
+    assert "rank 0: CONST float32 () 2" in str(error) and "rank 2: CONST float32 () 3" in str(error), error
+    print(f"refused: {str(error).split('.')[0]}\n", end="", flush=True)
 elif what == "shapes":
   y = Tensor(np.ones((8, 5 if one else 4), np.float32)).shard(mesh, 0)
   try:

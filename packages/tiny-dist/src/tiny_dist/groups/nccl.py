@@ -131,10 +131,11 @@ class NcclGroup:
       size = data.dtype.itemsize
       sent, received = ([n * size for n in counts[k]] for counts in (what.sent, what.received))
       out, own = _address(device, result.to_write()), _address(device, data.to_read())
-      if what.kind == "all_gather" and len(set(sent)) == 1:
+      same = what.kind in ("all_gather", "broadcast")
+      if same and len(set(sent)) == 1:
         self._call("ncclAllGather", own, out, sent[0], UINT8, communicator, stream)
       else:
-        self._exchange(what.kind == "all_gather", out, received, own, sent, stream)
+        self._exchange(same, out, received, own, sent, stream)
     self._call("ncclGroupEnd")
 
   def _exchange(

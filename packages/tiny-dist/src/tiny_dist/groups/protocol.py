@@ -78,6 +78,12 @@ class Overlapping(Protocol):
   ) -> Callable[[], None]:
     """See `Group.all_to_all`."""
 
+  def begin_broadcast(self, data: memoryview, root: int) -> Callable[[], None]:
+    """See `Group.broadcast`."""
+
+  def begin_send_recv(self, out: memoryview, data: memoryview) -> Callable[[], None]:
+    """Of a group of two ranks: sends `data` to the other one and receives `out` from it. Either may be empty."""
+
 
 @runtime_checkable
 class OnDevice(Protocol):
@@ -87,7 +93,8 @@ class OnDevice(Protocol):
     """Whether it reaches the memory of a buffer."""
 
   def on_device(self, what: Collective, results: Sequence[Buffer], inputs: Sequence[Buffer]) -> None:
-    """Puts a collective in the stream of the buffers' device: "all_gather" or "all_to_all", of bytes."""
+    """Puts a collective in the stream of the buffers' device: "all_gather" or "broadcast", "all_to_all" or
+    "send_recv", of bytes."""
 
 
 class Fabric(Protocol):

@@ -15,6 +15,7 @@ import shlex
 import socket
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from tiny_dist.groups import placeholder
@@ -79,14 +80,20 @@ class Place:
 
 
 def _accepted(listening: socket.socket, mpiexec: int) -> socket.socket:
-  """The connection to a placeholder, as long as mpiexec runs; 0 for one that another process has started."""
+  """The connection to a placeholder, as long as mpiexec runs; 0 for one that another process has started, which
+  may be on another machine, and have failed there."""
   listening.settimeout(0.2)
+  began = time.monotonic()
   while True:
     try:
       connection, _ = listening.accept()
     except TimeoutError:
       if mpiexec and os.waitpid(mpiexec, os.WNOHANG)[0]:
         raise Unusable("mpiexec has ended, and this process has no place in MPI. What it printed says why") from None
+      waited = time.monotonic() - began
+      if DIST_TIMEOUT.value and waited > DIST_TIMEOUT.value:
+        reason = f"in {waited:.0f} s nobody has come to {socket.gethostname()} with a place in MPI for this process"
+        raise Unusable(f"{reason}: what mpiexec has printed, where rank 0 is, says why") from None
       continue
     connection.settimeout(None)
     return connection
