@@ -69,31 +69,36 @@ class Process:
     except OSError as error:
       what = "A container may have the files and yet keep the driver's requests from programs: try outside of it"
       raise Unavailable(f"{CONTROL_FILE} takes no requests: {error}", what) from error
-    try:
-      self.version = self._version()
-    except RMError as error:
-      raise Unavailable(f"NVIDIA's driver does not tell its version: {error}", "`nvidia-smi` says more") from error
-    if self.version[0] < OLDEST:
-      found = ".".join(map(str, self.version))
-      raise Unavailable(f"NVIDIA's driver is version {found}, and {OLDEST} is the first known here", INSTALL)
     self.code = FreshAddresses(system)
     self.refused: list[str] = []
     """Why GPUs cannot be used."""
     self.gpus: list[Gpu] = []
     self.files: list[int] = []
     """GPUs are kept awake by these."""
-    for card in self._cards():
-      try:
-        self.gpus.append(self._gpu(card))
-      except (OSError, LookupError) as error:
-        self.refused.append(f"/dev/nvidia{card.minor_number}: {error}")
+    try:
+      self._check_version()
+      for card in self._cards():
+        self._add(card)
+    except BaseException:
+      self.close()
+      raise
 
-  def _version(self) -> tuple[int, ...]:
+  def close(self) -> None:
+    """The end of the client, and of what it had."""
+    for descriptor in (*self.files, self.manager.descriptor):
+      self.system.close(descriptor)
+    self.files.clear()
+
+  def _check_version(self) -> None:
     params = structure("NV0000_CTRL_SYSTEM_GET_BUILD_VERSION_V2_PARAMS")()
-    self.manager.control(self.manager.root, "NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2", params)
+    try:
+      self.manager.control(self.manager.root, "NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2", params)
+    except RMError as error:
+      raise Unavailable(f"NVIDIA's driver does not tell its version: {error}", "`nvidia-smi` says more") from error
     text = bytes(params.driverVersionBuffer).partition(b"\0")[0].decode(errors="replace")
-    found = tuple([int(part) for part in re.findall(r"\d+", text)])
-    return found or (0,)
+    major = re.match(r"\d+", text)
+    if major is None or int(major[0]) < OLDEST:
+      raise Unavailable(f"NVIDIA's driver is version {text}, and {OLDEST} is the first known here", INSTALL)
 
   def _cards(self) -> list[Any]:
     cards = (structure("nv_ioctl_card_info_t") * CARDS)()
@@ -103,11 +108,21 @@ class Process:
       raise Unavailable(f"NVIDIA's driver lists no GPUs: {error}", "`nvidia-smi` says more") from error
     return [card for card in cards if card.valid]
 
-  def _gpu(self, card: Any) -> Gpu:
-    """What is known of a GPU. Raises OSError, LookupError."""
-    manager, path = self.manager, f"/dev/nvidia{card.minor_number}"
-    descriptor = self.system.open(path)  # which wakes it up
-    self.files.append(descriptor)
+  def _add(self, card: Any) -> None:
+    """Take a GPU into the list, or why it is not there."""
+    path, descriptor = f"/dev/nvidia{card.minor_number}", -1
+    try:
+      descriptor = self.system.open(path)  # which wakes it up
+      self.gpus.append(self._gpu(card, path, descriptor))
+      self.files.append(descriptor)
+    except (OSError, LookupError) as error:
+      if descriptor >= 0:
+        self.system.close(descriptor)
+      self.refused.append(f"{path}: {error}")
+
+  def _gpu(self, card: Any, path: str, descriptor: int) -> Gpu:
+    """What is known of a GPU, by its open file. Raises OSError, LookupError."""
+    manager = self.manager
     manager.escape("REGISTER_FD", structure("nv_ioctl_register_fd_t")(ctl_fd=manager.descriptor), descriptor)
     ids = structure("NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS")(gpuId=card.gpu_id)
     manager.control(manager.root, "NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2", ids)
