@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,19 @@ def contents(device: Any, memory: Any) -> Array:
   out = np.empty(memory.nbytes // 4, np.float32)
   device.read(memory, 0, out.data.cast("B"))
   return out
+
+
+def copied_to_any_place(device: Any, to: int, sizes: Sequence[int]) -> None:
+  """Bytes come to a place in memory and nowhere else, and may change once they were given."""
+  free = np.random.default_rng(to)
+  for nbytes in sizes:
+    data = free.integers(0, 256, nbytes, np.uint8)
+    memory = device.alloc(nbytes + to + 9)
+    device.write(memory, 0, memoryview(bytes(memory.nbytes)))
+    given = data.copy()
+    device.write(memory, to, given.data)
+    given[:] = 0  # which is allowed on return
+    out = np.zeros(memory.nbytes, np.uint8)
+    device.read(memory, 0, out.data)
+    assert (out[to : to + nbytes] == data).all() and not out[:to].any() and not out[to + nbytes :].any()
+    device.free(memory)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_model_devices import conformance, contents, filled, sizes
+from gpu_model_devices import conformance, contents, copied_to_any_place, filled, sizes
 
 from gpu_model.kfd import Model
 from gpu_model.kfd_backend import ModelBackend
@@ -86,18 +86,7 @@ def test_conformance() -> None:
 @pytest.mark.parametrize("to", [0, 1, 5, 64])
 def test_copies_at_any_place(device: QueueDevice, to: int) -> None:
   """Bytes up to a word, pieces of 4 KiB, the rest."""
-  free = np.random.default_rng(to)
-  for nbytes in (1, 3, 4, 4095, 4096, 4099, 4 * 4096 + 7):
-    data = free.integers(0, 256, nbytes, np.uint8)
-    memory = device.alloc(nbytes + to + 9)
-    device.write(memory, 0, memoryview(bytes(memory.nbytes)))
-    given = data.copy()
-    device.write(memory, to, given.data)
-    given[:] = 0  # which is allowed on return
-    out = np.zeros(memory.nbytes, np.uint8)
-    device.read(memory, 0, out.data)
-    assert (out[to : to + nbytes] == data).all() and not out[:to].any() and not out[to + nbytes :].any()
-    device.free(memory)
+  copied_to_any_place(device, to, (1, 3, 4, 4095, 4096, 4099, 4 * 4096 + 7))
 
 
 def test_copies_on_the_device_whose_places_differ(device: QueueDevice) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_model_devices import contents, filled, sizes
+from gpu_model_devices import contents, copied_to_any_place, filled, sizes
 
 from gpu_model.nv.cubin import assemble
 from gpu_model.nv.errors import Refusal, Status
@@ -95,18 +95,7 @@ def test_every_generation_and_driver(chip: str, version: str) -> None:
 
 @pytest.mark.parametrize("to", [0, 1, 5, 64])
 def test_copies_at_any_place(device: QueueDevice, to: int) -> None:
-  free = np.random.default_rng(to)
-  for nbytes in (1, 3, 4096, 4099, (4 << 20) + 12345):  # the last is longer than a piece
-    data = free.integers(0, 256, nbytes, np.uint8)
-    memory = device.alloc(nbytes + to + 9)
-    device.write(memory, 0, memoryview(bytes(memory.nbytes)))
-    given = data.copy()
-    device.write(memory, to, given.data)
-    given[:] = 0  # which is allowed on return
-    out = np.zeros(memory.nbytes, np.uint8)
-    device.read(memory, 0, out.data)
-    assert (out[to : to + nbytes] == data).all() and not out[:to].any() and not out[to + nbytes :].any()
-    device.free(memory)
+  copied_to_any_place(device, to, (1, 3, 4096, 4099, (4 << 20) + 12345))  # the last is longer than a piece
 
 
 def test_long_copies_are_several(device: QueueDevice) -> None:
