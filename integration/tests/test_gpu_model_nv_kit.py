@@ -16,7 +16,7 @@ from gpu_model.nv.gpus import CHIPS
 from gpu_model.nv_backend import ModelBackend
 from gpu_model.toolchain import compiler
 from tiny_runtime import Binary, GraphCopy, GraphKernel
-from tiny_runtime_nv.kernel_driver import channel, commands, kernels, prepared
+from tiny_runtime_nv.kernel_driver import commands, kernels
 from tiny_runtime_nv.kernel_driver.channel import Channel
 from tiny_runtime_nv.kernel_driver.kernels import NVKernel
 from tiny_runtime_nv.kernel_driver.memory import Memories
@@ -70,8 +70,9 @@ def result(chip: str) -> str:
       program, numbers = device.load(binary), np.arange(N, dtype=np.float32)
       memories = [filled(device, numbers * scale) for scale in (1, 0, 0)]
       adds = [GraphKernel(program, tuple((at, 0) for at in places), (), *sizes(binary)[:2])
-              for places in ((1, 0, 0), (2, 1, 0), (0, 1, 1))]  # fmt: skip
-      graph = device.make_graph([*adds[:2], GraphCopy((1, 0), (2, 0), 4 * N), adds[2]], memories)
+              for places in ((1, 2, 2), (2, 1, 0), (0, 1, 1))]  # fmt: skip
+      copies = GraphCopy((2, 0), (0, 0), 4 * N), GraphCopy((1, 0), (2, 0), 4 * N)
+      graph = device.make_graph([copies[0], *adds[:2], copies[1], adds[2]], memories)
       for turn in range(4):
         # the same words are submitted again, with another memory among the arguments
         changes = [] if turn != 2 else [(1, filled(device, numbers))]
@@ -215,7 +216,8 @@ MUTATIONS: dict[str, Patch] = {
   "payload of an acquire": _words("acquire", _payload),
   "payload of a copy's semaphore": _words("copied", _payload),
   "payload of a report": _words("report", _payload),
-  "payload of the end": _words("release", _payload, commands, channel, prepared),
+  "payload of the order's end": _words("release", _payload),
+  "place of the last payload": lambda patch: patch.setattr(commands, "PAYLOAD", commands.PAYLOAD + 1),
   "no wait between launches": _without("WAIT_FOR_IDLE"),
   "no wait between engines": _words("acquire", lambda words: []),
   "nobody waits": _early,

@@ -39,3 +39,5 @@ class ModelBackend(NVBackend):
 
 
 TU102, GA102, AD102, GH100, GB202 = (ModelBackend(chip) for chip in ("TU102", "GA102", "AD102", "GH100", "GB202"))
+TWO = ModelBackend("GH100", "GH100")
+"""A machine with two GPUs, which reach each other."""
