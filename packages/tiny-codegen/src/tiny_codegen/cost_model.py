@@ -29,6 +29,9 @@ class CostModel:
   """Vectors that are multiplied and added in a cycle."""
   loads: float = 2.0
   """Vectors, and scalars spread over a vector, that are read in a cycle from the first cache level."""
+  word_products: float = 0.0
+  """Dot products that are not done for each word that is spread over a vector: the load that spreads it has their
+  port."""
   load_cycles: float = 0.0
   """Cycles by which each vector or scalar that is read delays multiplying and adding."""
   scattered: tuple[float, float] = (1.0, 1.0)
@@ -200,7 +203,10 @@ def cpu_cost(arch: str, cpu: str, vector_bits: int) -> CostModel:
   # With AVX2 each scalar takes an instruction and a register of its own; with two multiply-adds of 512 bits a cycle
   # Intel's cores slow down for each load besides.
   loads = 1.4 if arch in ("x86_64", "amd64") and vector_bits == 256 else 2.0
-  cost = CostModel(loads=loads, load_cycles=0.35 if wide else 0.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8))
+  words = 1.0 if arch in ("aarch64", "arm64") else 0.0
+  cost = CostModel(
+    loads=loads, word_products=words, load_cycles=0.35 if wide else 0.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8)
+  )
   if cpu == "znver5":  # it hides the time of its second level
     load_cycles = 0.2 if wide else 0.0
     return replace(cost, load_cycles=load_cycles, scattered=(1.05, 1.3), beyond=(1.3, 1.05), piece_cycles=15.0)

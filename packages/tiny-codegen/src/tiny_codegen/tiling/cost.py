@@ -430,7 +430,8 @@ class TileCost:
     share = self.slide if loop is self.summed[-1] else None
     scalars = rows if share is None else ((rows - 1) * share + steps) / steps
     loads = scalars + vectors
-    multiplying = rows * vectors / rate(self.c, self.target)
+    spread = scalars * self.cost.word_products if self.c.instruction is not None else 0.0
+    multiplying = (rows * vectors + spread) / rate(self.c, self.target)
     products = max(multiplying, loads / self.cost.loads, self.cost.latency)
     return products + self.cost.loop / steps + self.cost.load_cycles * loads
 
