@@ -49,7 +49,6 @@ class Channel:
     self.put = _bytes(self.ring)[USERD + structure("Nvc36fControl").GPPut.offset :][:4].cast("I")
     self.done = _bytes(self.state)[TIMELINE : TIMELINE + 8].cast("Q")
     self.tail_words = _bytes(self.tails).cast("I")
-    self.tail = array("I", commands.release(self.address(TIMELINE), 0, idle=True, stamp=True))
     stamp = array("I", commands.release(self.address(BEGAN), 0, stamp=True))
     _bytes(self.state)[BEGIN : BEGIN + 4 * len(stamp)] = memoryview(stamp).cast("B")
     self.begin = self.address(BEGIN), len(stamp)
@@ -113,9 +112,9 @@ class Channel:
     while self.submitted - int(self.done[0]) >= TAILS - 1:
       make_room()
     self.submitted += 1
-    tail, slot = self.tail, self.submitted % TAILS * TAIL_WORDS
-    tail[commands.PAYLOAD], tail[commands.PAYLOAD + 1] = self.submitted & 0xFFFFFFFF, self.submitted >> 32
-    self.tail_words[slot : slot + len(tail)] = memoryview(tail)
+    tail = commands.release(self.address(TIMELINE), self.submitted, idle=True, stamp=True)
+    slot = self.submitted % TAILS * TAIL_WORDS
+    self.tail_words[slot : slot + len(tail)] = memoryview(array("I", tail))
     for address, count in (*places, (self.tails.address + 4 * slot, len(tail))):
       self.entries[self.written % ENTRIES] = address | count << 42
       self.written += 1

@@ -49,8 +49,6 @@ _START = {
   False: ("SEND_SIGNALING_PCAS_B", word("SEND_SIGNALING_PCAS_B", INVALIDATE=1, SCHEDULE=1)),
 }
 _NEW_CODE = word("INVALIDATE_SHADER_CACHES", INSTRUCTION=1, DATA=1, CONSTANT=1)
-PAYLOAD = 3
-"""Of the words of a release of the channel, the first of the number that it writes."""
 
 
 def methods(subchannel: int, name: str, *data: int) -> list[int]:
