@@ -4,7 +4,8 @@
     hatch run tilings --count 30 --processors 2 "matmul 512"
 
 Each sum of products among the kernels is compiled as the cost model ranks its tilings, and launched in turns with the
-others. A model is good if what it puts first is about as fast as the fastest; by how much is in the last line. For
+others. A model is good if what it puts first is about as fast as the fastest; by how much is in the last line. (A
+kernel gets another one of the first where that is as good and less code: `best_tiling`.) For
 work on `tiling/cost.py`, whose figures `refit.py` fits to such measurements.
 """
 
