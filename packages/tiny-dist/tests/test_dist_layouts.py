@@ -14,7 +14,7 @@ def test_layouts(count: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "local", "programs"), [
-  (4, 1, 20), (2, 2, 20), pytest.param(4, 1, 400, marks=pytest.mark.nightly),
+  (4, 1, 20), pytest.param(2, 2, 200, marks=pytest.mark.nightly), pytest.param(4, 1, 400, marks=pytest.mark.nightly),
   pytest.param(4, 2, 200, marks=pytest.mark.nightly), pytest.param(3, 1, 200, marks=pytest.mark.nightly),
   pytest.param(2, 3, 200, marks=pytest.mark.nightly), pytest.param(6, 1, 100, marks=pytest.mark.nightly),
 ])  # fmt: skip
@@ -25,8 +25,11 @@ def test_random_operations_over_random_layouts(count: int, local: int, programs:
   assert found == [f"{programs} programs are right on {i}" for i in range(count)]
 
 
-def test_pieces_and_checkpoints_of_a_mesh(tmp_path: Path) -> None:
-  """Written in pieces of two axes, read on other meshes and by one process."""
-  for count, local, do in ((4, 1, "save"), (2, 2, "load"), (1, 4, "load"), (1, 1, "load")):
+@pytest.mark.parametrize("others", [
+  [(1, 1)], pytest.param([(4, 1), (1, 4)], marks=pytest.mark.nightly),
+])  # fmt: skip
+def test_pieces_and_checkpoints_of_a_mesh(others: list[tuple[int, int]], tmp_path: Path) -> None:
+  """Written in pieces of two axes by two ranks with two devices each, read on other meshes and by one process."""
+  for count, local, do in ((2, 2, "save"), *[(*other, "load") for other in others]):
     found = lines(ranks(count, "meshes.py", do, str(tmp_path / "last"), str(local)))
     assert found == [f"{do} {i}" for i in range(count)]
