@@ -292,12 +292,16 @@ class Client:
     self.blocks[address] = memory, nbytes, local
     return address
 
-  def map_gpu(self, memory: int, address: int, nbytes: int, kind: int = 0, offset: int = 0, uuid: bytes = b"") -> None:
+  def map_gpu(
+    self, memory: int, address: int, nbytes: int, kind: int = 0, offset: int = 0, uuid: bytes = b"", count: int = 1,
+    **attributes: int,
+  ) -> None:  # fmt: skip
     row, record = made("UVM_MAP_EXTERNAL_ALLOCATION_PARAMS", base=address, length=nbytes, offset=offset,
-                       gpuAttributesCount=1, rmCtrlFd=self.control, hClient=self.root, hMemory=memory)  # fmt: skip
-    attributes = Record("UvmGpuMappingAttributes", record.at("perGpuAttributes"))
-    ctypes.memmove(attributes.at("gpuUuid"), uuid or self.gpu.uuid, 16)
-    attributes["gpuMappingType"] = kind
+                       gpuAttributesCount=count, rmCtrlFd=self.control, hClient=self.root, hMemory=memory)  # fmt: skip
+    given = Record("UvmGpuMappingAttributes", record.at("perGpuAttributes"))
+    ctypes.memmove(given.at("gpuUuid"), uuid or self.gpu.uuid, 16)
+    for name, value in {"gpuMappingType": kind, **attributes}.items():
+      given[name] = value
     self.model.ioctl(self.uvm_fd, CONSTANTS["UVM_MAP_EXTERNAL_ALLOCATION"], row)
     self.check(record["rmStatus"])
 

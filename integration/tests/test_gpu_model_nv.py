@@ -436,7 +436,174 @@ def _dma_in_uvms(client: Client) -> None:
                 hMemory=client.memory(65536, True), length=65536)  # fmt: skip
 
 
+GROUP, SHARE, CHANNEL = (
+  "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS", "NV_CTXSHARE_ALLOCATION_PARAMETERS", "NV_CHANNEL_ALLOC_PARAMS",
+)  # fmt: skip
+
+
+def _group(client: Client, **values: int) -> int:
+  return client.alloc(0xA06C, client.device, GROUP, **{"engineType": 1, **values})
+
+
+def _other_share(client: Client) -> None:
+  group = _group(client, hVASpace=client.space)
+  _channel(client, hContextShare=client.alloc(0x9067, group, SHARE, hVASpace=client.space))
+
+
+def _channel_of(client: Client, group: int, **values: int) -> int:
+  memory = client.blocks[client.area][0]
+  common = {"gpFifoOffset": client.area, "gpFifoEntries": 64, "hUserdMemory": memory, "userdOffset": 0x4000}
+  return client.alloc(int(client.chip.classes[1], 16), group, CHANNEL, **{**common, **values})
+
+
+def _compute_on_copies(client: Client) -> None:
+  channel = _channel_of(client, _group(client, engineType=9, hVASpace=client.space))
+  client.alloc(int(client.chip.classes[2], 16), channel)
+
+
+def _unknown_space(client: Client) -> None:
+  space = client.alloc(0x90F1, client.device, "NV_VASPACE_ALLOCATION_PARAMETERS")
+  client.channel = _channel_of(client, _group(client, hVASpace=space))
+  client.register_channel()
+
+
+def _two_mappings(client: Client) -> None:
+  memory, fd = client.memory(65536, False), client.model.open("/dev/nvidiactl")
+  for _ in range(2):
+    structure, record = made("nv_ioctl_nvos33_parameters_with_fd", fd=fd)
+    inner = Record("NVOS33_PARAMETERS", record.at("params"))
+    for name, value in {"hClient": client.root, "hDevice": client.device, "hMemory": memory, "length": 4096}.items():
+      inner[name] = value
+    client.send("RM_MAP_MEMORY", structure)
+    client.check(inner["status"])
+
+
+def _spaces_away(client: Client) -> None:
+  client.uvm("UNREGISTER_CHANNEL", hClient=client.root, hChannel=client.channel)
+  for _ in range(2):
+    client.uvm("UNREGISTER_GPU_VASPACE", uuid="gpuUuid")
+
+
+def _range(client: Client, **changes: Any) -> None:
+  place = client.reserve(65536)
+  client.uvm("CREATE_EXTERNAL_RANGE", base=place, length=65536)
+  client.map_gpu(client.memory(65536, True), place, 65536, **changes)
+
+
+def _dma(client: Client, **changes: int) -> None:
+  space = client.alloc(0x90F1, client.device, "NV_VASPACE_ALLOCATION_PARAMETERS")
+  values = {"hClient": client.root, "hDevice": client.device, "hDma": space, "hMemory": client.memory(65536, True)}
+  client.escape("RM_MAP_MEMORY_DMA", "NVOS46_PARAMETERS", **{**values, "length": 65536, **changes})
+
+
+def _fact(client: Client) -> None:
+  query = (ctypes.c_uint32 * 2)(0x7777, 0)
+  place = ctypes.addressof(query)
+  client.control_of(client.sub, "NV2080_CTRL_CMD_GR_GET_INFO", grInfoListSize=1, grInfoList=place)
+
+
+def _same_gpu(client: Client) -> None:
+  client.uvm("DISABLE_PEER_ACCESS", uuids={"gpuUuidA": client.gpu.uuid, "gpuUuidB": client.gpu.uuid})
+
+
 REFUSED: dict[str, Case] = {
+  "a client's handle twice": (
+    lambda c: c.escape("RM_ALLOC", "NVOS21_PARAMETERS", hObjectNew=c.root, hClass=0x41), Status.INSERT_DUPLICATE_NAME,
+    "a client already",
+  ),
+  "an object of another kind": (
+    lambda c: c.alloc(0x2, c.device, "NV_CONTEXT_DMA_ALLOCATION_PARAMS", hMemory=c.space), Status.INVALID_OBJECT,
+    "is a vaspace",
+  ),
+  "a second subdevice": (
+    lambda c: c.alloc(0x2080, c.device, "NV2080_ALLOC_PARAMETERS", subDeviceId=1), Status.INVALID_ARGUMENT, "one subd",
+  ),
+  "memory without parameters": (lambda c: c.alloc(0x40, c.device), Status.INVALID_ARGUMENT, "without parameters"),
+  "large pages of the host": (
+    lambda c: c.alloc(0x3E, c.device, "NV_MEMORY_ALLOCATION_PARAMS", size=2 << 20, attr=1 << 25 | 3 << 23),
+    Status.INVALID_ARGUMENT, "large pages",
+  ),
+  "too much memory of the host": (lambda c: c.memory(2 << 30, False), Status.NO_MEMORY, "the host's memory"),
+  "a context DMA without parameters": (lambda c: c.alloc(0x2, c.device), Status.INVALID_ARGUMENT, "context DMA"),
+  "a context DMA that is too long": (
+    lambda c: c.alloc(0x2, c.device, "NV_CONTEXT_DMA_ALLOCATION_PARAMS", hMemory=c.blocks[c.area][0], limit=1 << 20),
+    Status.INVALID_LIMIT, "ends behind",
+  ),
+  "a group for no engine": (lambda c: _group(c, engineType=40), Status.INVALID_ARGUMENT, "for engine 40"),
+  "flags of a context share": (
+    lambda c: c.alloc(0x9067, c.group, SHARE, hVASpace=c.space, flags=9), Status.INVALID_FLAGS, "0x9",
+  ),
+  "a context share without a space": (
+    lambda c: c.alloc(0x9067, _group(c), SHARE), Status.INVALID_ARGUMENT, "without an address space",
+  ),
+  "a channel without parameters": (
+    lambda c: c.alloc(int(c.chip.classes[1], 16), c.group), Status.INVALID_ARGUMENT, "without parameters",
+  ),
+  "a channel with two spaces": (
+    lambda c: _channel(c, hVASpace=c.space), Status.INVALID_ARGUMENT, "with a context share",
+  ),
+  "a context share of another group": (_other_share, Status.INVALID_OBJECT_PARENT, "another channel group"),
+  "a channel without a space": (
+    lambda c: _channel_of(c, _group(c)), Status.INVALID_ARGUMENT, "without an address space",
+  ),
+  "flags of a channel": (lambda c: _channel(c, flags=1), Status.INVALID_FLAGS, "0x1"),
+  "compute on a channel for copies": (_compute_on_copies, Status.INVALID_CLASS, "not for GR0"),
+  "a debugger of nobody": (
+    lambda c: c.alloc(0x83DE, c.device, "NV83DE_ALLOC_PARAMETERS", hAppClient=5), Status.INVALID_CLIENT, "debugger",
+  ),
+  "another parent than its own": (lambda c: c.free_handle(c.sub, c.sub), Status.INVALID_OBJECT_PARENT, "not belong"),
+  "two mappings of a file": (_two_mappings, Status.STATE_IN_USE, "a mapping already"),
+  "more than memory has, at addresses of RM": (lambda c: _dma(c, length=1 << 20), Status.INVALID_LIMIT, "of 65536"),
+  "an address of RM within a page": (
+    lambda c: _dma(c, flags=1 << 15, dmaOffset=LOW - 4096), Status.INVALID_OFFSET, "pages of 65536",
+  ),
+  "flags of a control": (
+    lambda c: c.escape("RM_CONTROL", "NVOS54_PARAMETERS", hClient=c.root, hObject=c.device, cmd=0x800201, flags=4),
+    Status.INVALID_FLAGS, "of a control",
+  ),
+  "facts of no GPU": (
+    lambda c: c.control_of(c.root, "NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2", gpuId=7), Status.INVALID_ARGUMENT, "no GPU",
+  ),
+  "a list that is too short": (
+    lambda c: c.control_of(c.device, "NV0080_CTRL_CMD_GPU_GET_CLASSLIST", numClasses=1, classList=c.area),
+    Status.INVALID_PARAM_STRUCT, "classes",
+  ),
+  "an identifier in ASCII": (
+    lambda c: c.control_of(c.sub, "NV2080_CTRL_CMD_GPU_GET_GID_INFO"), Status.INVALID_ARGUMENT, "binary",
+  ),
+  "a name in UTF-16": (
+    lambda c: c.control_of(c.sub, "NV2080_CTRL_CMD_GPU_GET_NAME_STRING", gpuNameStringFlags=1),
+    Status.INVALID_ARGUMENT, "ASCII",
+  ),
+  "a fact that is not known": (_fact, Status.INVALID_ARGUMENT, "0x7777"),
+  "a group without channels": (
+    lambda c: c.control_of(_group(c), "NVA06C_CTRL_CMD_GPFIFO_SCHEDULE", "NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS"),
+    Status.INVALID_STATE, "without channels",
+  ),
+  "memory of a file that is initialised": (
+    lambda c: c.uvm("MM_INITIALIZE", uvmFd=c.uvm_fd), Status.INVALID_ARGUMENT, "MM_INITIALIZE",
+  ),
+  "flags of UVM": (
+    lambda c: c.uvm("INITIALIZE", c.model.open("/dev/nvidia-uvm"), flags=0x80), Status.INVALID_ARGUMENT, "0x80",
+  ),
+  "UVM twice": (lambda c: c.uvm("INITIALIZE"), Status.INVALID_STATE, "initialised already"),
+  "peers that are none": (_same_gpu, Status.INVALID_DEVICE, "no peers"),
+  "a space twice": (
+    lambda c: c.uvm("REGISTER_GPU_VASPACE", uuid="gpuUuid", rmCtrlFd=c.control, hClient=c.root, hVaSpace=c.space),
+    Status.INVALID_STATE, "already",
+  ),
+  "no space": (_spaces_away, Status.INVALID_STATE, "has no address space"),
+  "a channel of another space": (_unknown_space, Status.INVALID_CHANNEL, "not registered"),
+  "a channel that was not registered": (
+    lambda c: c.uvm("UNREGISTER_CHANNEL", hClient=c.root, hChannel=5), Status.INVALID_CHANNEL, "not registered",
+  ),
+  "memory beyond its end": (lambda c: _range(c, offset=65536), Status.INVALID_OFFSET, "from 0x10000"),
+  "memory for no GPUs": (lambda c: _range(c, count=0), Status.INVALID_ARGUMENT, "0 GPUs"),
+  "a mapping of no type": (lambda c: _range(c, kind=7), Status.INVALID_ARGUMENT, "type of mapping"),
+  "a format": (lambda c: _range(c, gpuFormatType=1), Status.INVALID_ARGUMENT, "formats"),
+  "addresses in no range": (
+    lambda c: c.uvm("UNMAP_EXTERNAL", uuid="gpuUuid", base=LOW - 65536, length=65536), Status.INVALID_ADDRESS, "in no",
+  ),
   "no client": (_no_client, Status.INVALID_CLIENT, "no client"),
   "a client of another file": (_other_file, Status.INVALID_CLIENT, "of this file"),
   "a handle that is used": (
@@ -519,7 +686,7 @@ REFUSED: dict[str, Case] = {
 }  # fmt: skip
 
 
-UNREGISTERS = ("a space that is not UVM's",)
+UNREGISTERS = ("a space that is not UVM's", "no space")
 """After these the channel is no longer one of UVM's."""
 
 
@@ -611,7 +778,46 @@ def _overlap(client: Client) -> None:
   client.transfer(place + 16, place, 64)
 
 
+def _no_windows(client: Client) -> None:
+  code, found = client.program(DOUBLE)
+  client.launch(client.qmd(client.fields(code, found, client.host(4096))))
+
+
+def _other_remap(client: Client) -> None:
+  client.method(COPIES, "SET_REMAP_COMPONENTS", 3 << 16)
+  client.transfer(client.host(4096), client.host(4096), 4, 0x586)
+
+
+def _release_no_flush(client: Client) -> None:
+  client.method(COPIES, "SET_SEMAPHORE_A", client.area >> 32, client.area + 0x5000 & 0xFFFFFFFF, 1)
+  client.transfer(client.local(4096), client.host(4096), 64, 0x182 | 1 << 3)
+
+
 MISUSED: dict[str, tuple[Callable[[Client], None], str]] = {
+  "an operation of memory": (lambda c: c.method(0, "MEM_OP_D", 0xD << 27), "knows no MEM_OP 0xd"),
+  "a semaphore without address": (lambda c: c.method(0, "SEM_EXECUTE", 1), "SEM_ADDR_HI was never set"),
+  "a semaphore's reduction": (lambda c: c.semaphore(c.area + 0x4000, 1, 6), "operation 6"),
+  "a report that traps": (lambda c: c.method(COMPUTE, "REPORT_SEMAPHORE_EXECUTE", 3), "with OPERATION"),
+  "an older report that traps": (lambda c: c.method(COMPUTE, "SET_REPORT_SEMAPHORE_D", 3), "with OPERATION"),
+  "inline data to block-linear memory": (lambda c: c.method(COMPUTE, "LAUNCH_DMA", 0), "knows no LAUNCH_DMA 0x0"),
+  "inline data to nowhere": (lambda c: c.method(COMPUTE, "LOAD_INLINE_DATA", 1), "without LAUNCH_DMA"),
+  "nothing to schedule": (lambda c: c.method(COMPUTE, "SEND_SIGNALING_PCAS_B", 0), "schedules nothing"),
+  "another action": (lambda c: c.method(COMPUTE, "SEND_SIGNALING_PCAS2_B", 6), "SEND_SIGNALING_PCAS2_B 0x6"),
+  "another action of a dependent QMD": (
+    lambda c: _launch(c, DEPENDENT_QMD_ENABLE=1, DEPENDENT_QMD_ACTION=4), "no action 4",
+  ),
+  "a release of no size": (lambda c: _launch(c, RELEASE_ENABLE=1, RELEASE_STRUCTURE_SIZE=3), "of size 3"),
+  "a setting that is not known": (lambda c: c.method(COMPUTE, "SET_QMD_VERSION", 1), "no method SET_QMD_VERSION"),
+  "a barrier that there is not": (lambda c: _launch(c, CWD_MEMBAR_TYPE=2), "CWD_MEMBAR_TYPE 2"),
+  "constants of nothing": (lambda c: _launch(c, CONSTANT_BUFFER_SIZE_SHIFTED4=0), "bank 0 of 0 bytes"),
+  "constants without windows": (_no_windows, "c[0][0x18] is 0x0"),
+  "PTX that is not known": (lambda c: _launch(c, DOUBLE.replace("add.s32", "vadd.s32")), "cannot run this PTX"),
+  "a copy of a kind that is not known": (
+    lambda c: c.transfer(c.host(4096), c.host(4096), 64, 0x186 | 1 << 22), "LAUNCH_DMA with VPRMODE",
+  ),
+  "remapping that is not known": (_other_remap, "to constants only"),
+  "a release of copies without a flush": (_release_no_flush, "not told to flush"),
+  "a method that is not known": (lambda c: c.set(COMPUTE, 0x114, 1), "knows no method 0x114"),
   "constants that changed": (_kept_constants, "nothing invalidated"),
   "code that changed": (lambda c: _twice(c, _other_code, INVALIDATE_INSTRUCTION_CACHE=0), "other code"),
   "data that changed": (lambda c: _twice(c, _nothing, INVALIDATE_SHADER_DATA_CACHE=0), "nothing invalidated it"),
@@ -663,7 +869,34 @@ def _short(client: Client) -> None:
   client.words.append(1 << 29 | 9 << 16 | 0x5C >> 2)
 
 
+def _other_arch(client: Client) -> None:
+  image = cubin.programs(DOUBLE.format(arch="sm_89"), "sm_89")[0][1].image()
+  place = client.host(len(image))
+  ctypes.memmove(place, image, len(image))
+  _launch(client, PROGRAM_ADDRESS_LOWER=place & 0xFFFFFFFF)
+
+
+def _odd_copy_semaphore(client: Client) -> None:
+  client.method(COPIES, "SET_SEMAPHORE_A", client.area >> 32, client.area + 0x5008 & 0xFFFFFFFF, 1)
+  client.method(COPIES, "LAUNCH_DMA", 2 << 3)
+
+
 FAULTS: dict[str, tuple[Callable[[Client], None], Xid, str]] = {
+  "bits of a semaphore": (lambda c: c.semaphore(c.area + 0x4000, 1, 1 | 1 << 10), Xid.PUSHBUFFER, "no field has"),
+  "a report at an odd place": (
+    lambda c: c.method(COMPUTE, "SET_REPORT_SEMAPHORE_A", c.area >> 32, c.area + 0x4004 & 0xFFFFFFFF, 1, 0),
+    Xid.CLASS_ERROR, "a report of structure 0",
+  ),
+  "too many registers": (
+    lambda c: _launch(c, REGISTER_COUNT=255, CTA_THREAD_DIMENSION0=1024), Xid.GRAPHICS_EXCEPTION,
+    "255 registers for 1024",
+  ),
+  "too much shared memory": (
+    lambda c: _launch(c, SHARED_MEMORY_SIZE=240 << 10), Xid.GRAPHICS_EXCEPTION, "of 227 KiB",
+  ),
+  "code of another architecture": (_other_arch, Xid.GRAPHICS_EXCEPTION, "code for sm_89 on sm_90a"),
+  "a copy of no type": (lambda c: c.transfer(c.host(4096), c.host(4096), 64, 0x187), Xid.CLASS_ERROR, "no such type"),
+  "a copy's semaphore at an odd place": (_odd_copy_semaphore, Xid.CLASS_ERROR, "semaphore of 16 bytes"),
   "a source that is not mapped": (lambda c: c.transfer(c.host(4096), LOW - 65536, 64), Xid.MMU_FAULT, "not mapped"),
   "a copy beyond the end": (
     lambda c: c.transfer(c.host(65536), c.local(65536) + 65532, 8), Xid.MMU_FAULT, "source: 0x",
@@ -959,6 +1192,30 @@ def test_no_such_requests(client: Client) -> None:
     client.model.open("/dev/nvidia1")
   with pytest.raises(OSError, match="RM_MAP_MEMORY comes before"):
     client.model.map(client.control, 4096, 0)
+
+
+def test_calls_of_linux_that_fail(client: Client) -> None:
+  model, memory = client.model, ctypes.create_string_buffer(8)
+  with pytest.raises(OSError, match="no such descriptor"):
+    model.ioctl(7, 0, memory)
+  with pytest.raises(OSError, match="UVM_FREE wants 16 bytes"):
+    model.ioctl(client.uvm_fd, CONSTANTS["UVM_FREE"], memory)
+  with pytest.raises(OSError, match="REGISTER_FD"):
+    client.send("REGISTER_FD", made("nv_ioctl_register_fd_t", ctl_fd=client.control)[0], client.card)
+  with pytest.raises(OSError, match="no such mapping"):
+    model.unmap(LOW - 65536, 4096)
+  structure, record = made("nv_ioctl_nvos33_parameters_with_fd", fd=model.open("/dev/nvidiactl"))
+  inner = Record("NVOS33_PARAMETERS", record.at("params"))
+  given = {"hClient": client.root, "hDevice": client.device, "hMemory": client.memory(65536, False), "length": 65536}
+  for name, value in given.items():
+    inner[name] = value
+  client.send("RM_MAP_MEMORY", structure)
+  with pytest.raises(OSError, match="4096 bytes from 0, and 65536 from 0 are to be mapped"):
+    model.map(record["fd"], 4096, 0)
+  model.fails = {"CARD_INFO": -errno.EIO, "open /dev/nvidiactl": -errno.EACCES}
+  for act in (lambda: client.send("CARD_INFO", made("nv_ioctl_card_info_t")[0]), lambda: model.open("/dev/nvidiactl")):
+    with pytest.raises(OSError, match="is to fail"):
+      act()
 
 
 def test_what_is_left_is_told(client: Client) -> None:
