@@ -43,7 +43,7 @@ def known(question: str, about: str, ask: Callable[[], str]) -> str:
   """The answer of LLVM to a question. It depends on `about` alone; asked anew in every process if that is empty."""
   if not about:
     return ask()
-  return cached_bytes(f"llvm 2\n{question}\n{about}", lambda: ask().encode()).decode()
+  return cached_bytes(f"llvm 3\n{question}\n{about}", lambda: ask().encode()).decode()
 
 
 def library() -> str:
@@ -66,6 +66,19 @@ def processors(listed: str | None = None) -> str:
   return "\n".join((system.machine(), system.release(), *told)) if told else ""
 
 
+ARM_FEATURES = {"asimddp": "dotprod", "i8mm": "i8mm"}
+"""Of what Linux lists of arm64 processors, and LLVM does not look for there: products of integers (Linux,
+Documentation/arch/arm64/elf_hwcaps.rst). Those of bfloat16 are left out: they round in a way of their own."""
+
+
+def with_arm_features(features: str, listed: str) -> str:
+  """Features in LLVM's form, with those that are in a list of arm64 processors besides."""
+  lines = [line.partition(":")[2].split() for line in listed.splitlines() if line.startswith("Features")]
+  known = {feature[1:] for feature in features.split(",") if feature}
+  more = [name for word, name in ARM_FEATURES.items() if lines and word in lines[0] and name not in known]
+  return ",".join([*[f for f in features.split(",") if f], *[f"+{name}" for name in more]])
+
+
 def _ask_version() -> str:
   import llvmlite
   import llvmlite.binding as llvm
@@ -76,5 +89,5 @@ def _ask_version() -> str:
 def _ask_processor() -> str:
   import llvmlite.binding as llvm
 
-  features = llvm.get_host_cpu_features().flatten()
+  features = with_arm_features(llvm.get_host_cpu_features().flatten(), system.processor_list())
   return "\n".join((llvm.get_process_triple(), name_by_features(llvm.get_host_cpu_name(), features), features))
