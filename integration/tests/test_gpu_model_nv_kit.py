@@ -13,6 +13,7 @@ import pytest
 from gpu_model_devices import conformance, contents, filled, sizes
 
 from gpu_model.nv.gpus import CHIPS
+from gpu_model.nv.model import Model
 from gpu_model.nv_backend import ModelBackend
 from gpu_model.toolchain import compiler
 from tiny_runtime import Binary, GraphCopy, GraphKernel
@@ -191,6 +192,16 @@ def _subchannel(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "COPY", 2)
 
 
+def _flipped(patch: pytest.MonkeyPatch) -> None:
+  real = Model.__init__
+
+  def init(self: Model, *given: Any, **more: Any) -> None:
+    real(self, *given, **more)
+    self.flip_payload = 1
+
+  patch.setattr(Model, "__init__", init)
+
+
 def _high(patch: pytest.MonkeyPatch) -> None:
   """The host's memory is anywhere."""
   patch.setattr(Memories, "_low", lambda self, size: self.system.reserve(size))
@@ -217,7 +228,7 @@ MUTATIONS: dict[str, Patch] = {
   "payload of a copy's semaphore": _words("copied", _payload),
   "payload of a report": _words("report", _payload),
   "payload of the order's end": _words("release", _payload),
-  "place of the last payload": lambda patch: patch.setattr(commands, "PAYLOAD", commands.PAYLOAD + 1),
+  "payload of all semaphores": _flipped,
   "no wait between launches": _without("WAIT_FOR_IDLE"),
   "no wait between engines": _words("acquire", lambda words: []),
   "nobody waits": _early,
