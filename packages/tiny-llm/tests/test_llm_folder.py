@@ -16,10 +16,11 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from tiny_llm import Chunk, Session, Tokenizer, find_model, load_model, open_checkpoint
+from tiny_llm.architectures import config_of
 from tiny_llm.generate import Request
 from tiny_llm.sampling import SamplingOptions
 from tiny_tensor import Tensor, dtypes
-from tiny_tensor.nn.state import safe_save
+from tiny_tensor.nn.state import safe_load, safe_save
 
 RECORDED = json.loads(Path(__file__).with_name("llama_logits.json").read_text("utf-8"))
 LAYER = {
@@ -152,6 +153,40 @@ def test_logits_are_those_of_the_same_model_as_gguf(tmp_path: Path, name: str) -
     (found,) = model.states([Chunk(0, 0, TOKENS)])
   expected = np.array(RECORDED[name])
   assert np.abs(np.asarray(found) - expected).max() < 5e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("layout", ["old", "new"])
+@pytest.mark.parametrize(("name", "whole"), [("gemma3", "Gemma3"), ("llama, yarn", "Mistral3")])
+def test_the_text_part_of_a_model_that_sees(tmp_path: Path, name: str, whole: str, layout: str) -> None:
+  """Its tensors have other names, some of its configuration is left out, and the vision tower is not looked at."""
+  plain, folder = write_folder(tmp_path / "plain", name), tmp_path / "whole"
+  config = json.loads((plain / "config.json").read_text("utf-8"))
+  config.pop("architectures")
+  expected = open_checkpoint(plain)
+  files = [*plain.glob("*.safetensors")]
+  tensors = {key: t for file in files for key, t in safe_load(file).items()}
+  given = {}
+  for key, t in tensors.items():
+    old, new = f"language_model.{key}", key.replace("model.", "model.language_model.", 1)
+    given[old if layout == "old" else new] = t
+  seeing = "" if layout == "old" else "model."
+  given |= {f"{seeing}vision_tower.layer.0.weight": Tensor.ones(3), f"{seeing}multi_modal_projector.w": Tensor.ones(2)}
+  folder.mkdir()
+  safe_save(given, folder / "model.safetensors")
+  tied = config.pop("tie_word_embeddings")
+  text = {key: value for key, value in config.items() if key != "hidden_activation"}
+  (folder / "config.json").write_text(
+    json.dumps({"architectures": [f"{whole}ForConditionalGeneration"], "text_config": text, "vision_config": {},
+      "tie_word_embeddings": tied}), "utf-8",
+  )  # fmt: skip
+  found = open_checkpoint(folder)
+  assert config_of(found) == config_of(expected)
+  assert found.tensors.keys() == expected.tensors.keys()
+  for key, blocks in expected.tensors.items():
+    np.testing.assert_array_equal(found.tensors[key].numbers().numpy(), blocks.numbers().numpy())
+  (folder / "config.json").write_text(json.dumps({"architectures": [f"{whole}ForConditionalGeneration"]}), "utf-8")
+  with pytest.raises(ValueError, match="text_config is None"):
+    open_checkpoint(folder)
 
 
 def test_factors_of_llama_3(tmp_path: Path) -> None:

@@ -104,15 +104,20 @@ def test_nothing_that_is_said_is_lost(text: str) -> None:
 
 
 MARKED = byte_level("smollm")
-MARKED["tokenizer.ggml.tokens"] = [*MARKED["tokenizer.ggml.tokens"], "<|python_tag|>", "[TOOL_CALLS]"]
-MARKED["tokenizer.ggml.token_type"] = [*MARKED["tokenizer.ggml.token_type"], 3, 3]  # control tokens
+UNMARKED = dict(MARKED)
+MARKED["tokenizer.ggml.tokens"] = [*MARKED["tokenizer.ggml.tokens"], "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]"]
+MARKED["tokenizer.ggml.token_type"] = [*MARKED["tokenizer.ggml.token_type"], 3, 3, 3]  # control tokens
 
 
-@given(st.integers(0, 1 << 30), st.booleans(), st.sampled_from(["hermes", "llama3", "mistral"]))
+@given(st.integers(0, 1 << 30), st.booleans(), st.sampled_from(["hermes", "llama3", "mistral", "mistral-named"]))
 def test_calls_of_any_model_parse(seed: int, parallel: bool, form: str) -> None:
-  tokenizer, given, how = Tokenizer.from_metadata(MARKED), tools(parallel=parallel, form=form), FORMS[form]
+  given, how = tools(parallel=parallel, form=form), FORMS[form]
+  tokenizer = Tokenizer.from_metadata(UNMARKED if how.named and seed % 2 else MARKED)  # marks as text, or as tokens
   schemas = Schemas(tokenizer, len(tokenizer))
-  grammar = schemas.calls(given.schema(), how.open, how.close, several=parallel, line=how.line)
+  if how.named:
+    grammar = schemas.named_calls(given.schemas, how.open, how.named, several=parallel)
+  else:
+    grammar = schemas.calls(given.schema(), how.open, how.close, several=parallel, line=how.line)
   rng = np.random.default_rng(seed)
   written = tokenizer.encode(f"Well. {how.open}", add_special=False, parse_special=True)
   for token in written:
@@ -124,6 +129,9 @@ def test_calls_of_any_model_parse(seed: int, parallel: bool, form: str) -> None:
     if complete or allowed is None:
       break
     token = sampler.sample(rng.normal(size=len(tokenizer)).astype(np.float32), allowed)
+    if token in tokenizer.ends:  # after a call another may follow, or the end
+      complete = True
+      break
     written.append(token)
     complete = grammar.accept(token)
   assert complete is (not parallel or not how.close)

@@ -42,6 +42,9 @@ class Schemas:
       text = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"whitespace_pattern": WHITESPACE})
     except (ValueError, RecursionError) as error:
       raise SchemaError(f"the JSON schema cannot be used: {error}") from None
+    return self._made(text)
+
+  def _made(self, text: str) -> SchemaGrammar:
     matcher = LLMatcher(self._tokenizer, text, log_level=0)
     if matcher.is_error():
       raise SchemaError(f"the JSON schema cannot be used: {matcher.get_error().splitlines()[0]:.500}")
@@ -54,6 +57,26 @@ class Schemas:
     without an `end` nothing follows. Raises SchemaError."""
     grammar, tokenizer = self.grammar(schema), self._text
     return CallGrammar(grammar, tokenizer, begin, end, self._vocabulary, several, line)
+
+  def named_calls(
+    self, schemas: Mapping[str, Mapping[str, Any]], begin: str, mark: str, *, several: bool
+  ) -> CallGrammar:
+    """The grammar of an answer that may have calls after `begin`: the name of one of the `schemas`, `mark`, and JSON of
+    that schema. With `several` another `begin` and call may follow, and nothing else. Raises SchemaError."""
+    begins, marked = self._terminal(begin), self._terminal(mark)
+    calls = []
+    for name, schema in schemas.items():
+      self.grammar(schema)  # says what of it is wrong, by itself
+      guided = json.dumps({"type": "object", **schema, "x-guidance": {"whitespace_pattern": WHITESPACE}})
+      calls.append(f"{json.dumps(name)} {marked} %json {guided}")
+    more = f" ({begins} call)*" if several else ""
+    grammar = self._made(LLMatcher.grammar_from_lark(f"start: call{more}\ncall: " + "\n  | ".join(calls)))
+    return CallGrammar(grammar, self._text, begin, "", self._vocabulary, several, False)
+
+  def _terminal(self, text: str) -> str:
+    """A token by its number, in llguidance's form of Lark's grammars, or the text where there is no such token."""
+    token = self._text.id_of(text)
+    return json.dumps(text) if token is None else f"<[{token}]>"
 
 
 class SchemaGrammar:

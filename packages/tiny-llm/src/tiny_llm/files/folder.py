@@ -82,6 +82,26 @@ UNUSED = re.compile(
 HALVES = {"rope": "halves"}
 FROM_ONE = {"norms_from_one": True}
 
+WITH_VISION = {
+  "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
+  "Mistral3ForConditionalGeneration": "MistralForCausalLM",
+}
+"""Classes of models that see pictures, and those of their text parts."""
+VISION = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*")
+"""Tensors of the part that sees."""
+TEXT_PART = re.compile(r"(?<=^model\.)language_model\.|^language_model\.")
+"""What the names of the others have besides: `language_model.model.norm` of old files, `model.language_model.norm`."""
+TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
+  "Gemma3ForConditionalGeneration": {
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
+    "rope_theta": 1e6, "query_pre_attn_scalar": 256, "sliding_window": 4096, "num_hidden_layers": 26,
+    "hidden_size": 2304, "intermediate_size": 9216, "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+  },
+  "Mistral3ForConditionalGeneration": {"num_key_value_heads": 8, "tie_word_embeddings": False},
+}  # fmt: skip
+"""What transformers takes where the configuration of the text part does not say: files leave it out."""
+
 FAMILIES = {
   "LlamaForCausalLM": Family("llama", LAYERS, HALVES),
   "MistralForCausalLM": Family("llama", LAYERS, HALVES),
@@ -149,8 +169,11 @@ def read_folder(path: Path) -> tuple[dict[str, Any], dict[str, GGMLBlocks], dict
   config = _json(folder / "config.json")
   names = config.get("architectures")
   name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+  if vision := name in WITH_VISION:
+    name, config = _text_part(folder, str(name), config)
   if name not in FAMILIES:
-    raise ValueError(f"{folder}: the architecture {name!r:.60} is not known here; known are {', '.join(FAMILIES)}")
+    there = ", ".join([*FAMILIES, *WITH_VISION])
+    raise ValueError(f"{folder}: the architecture {name!r:.60} is not known here; known are {there}")
   family, arch = FAMILIES[name], FAMILIES[name].architecture
   for key, known in EXPECTED.items():
     if config.get(key) not in known:
@@ -164,7 +187,7 @@ def read_folder(path: Path) -> tuple[dict[str, Any], dict[str, GGMLBlocks], dict
     metadata.pop(f"{arch}.attention.sliding_window", None)
   _defaults(folder, config, metadata, arch)
   changes = dict(family.changes) | _changes(folder, config, arch)
-  tensors = _tensors(folder, family, tied=config.get("tie_word_embeddings", arch in TIED) is True)
+  tensors = _tensors(folder, family, vision, tied=config.get("tie_word_embeddings", arch in TIED) is True)
   if arch not in ("gpt2", "bert"):
     tensors |= _rope(folder, config, metadata, arch)
   if (folder / "1_Pooling" / "config.json").is_file():
@@ -176,6 +199,15 @@ def read_folder(path: Path) -> tuple[dict[str, Any], dict[str, GGMLBlocks], dict
 
 TIED = ("gemma", "gemma2", "gemma3", "gpt2")
 """Whose embeddings are the output's weights where `config.json` does not say."""
+
+
+def _text_part(folder: Path, name: str, config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+  """The class and the configuration of the text part of a model that sees pictures."""
+  text = config.get("text_config")
+  if not isinstance(text, dict):
+    raise ValueError(f"{folder}: text_config is {text!r:.60} in config.json, expected an object")
+  whole = {key: config[key] for key in ("tie_word_embeddings", "quantization_config") if key in config}
+  return WITH_VISION[name], TEXT_DEFAULTS[name] | text | whole
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -285,16 +317,16 @@ def _vector(folder: Path, values: object, size: int) -> GGMLBlocks:
   return GGMLBlocks.plain(Tensor(np.array(values, np.float32)))
 
 
-def _tensors(folder: Path, family: Family, tied: bool) -> dict[str, GGMLBlocks]:
-  """The tensors of all files, by GGUF's names."""
+def _tensors(folder: Path, family: Family, vision: bool, tied: bool) -> dict[str, GGMLBlocks]:
+  """The tensors of all files, by GGUF's names; of a model with `vision` those of its text part."""
   index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
   if not index.is_file() and not single.is_file():
     raise FileNotFoundError(f"{folder} has neither model.safetensors nor model.safetensors.index.json")
   rename, made = _renaming(family), {}
   for name, tensor in safe_load(index if index.is_file() else single).items():
-    if UNUSED.fullmatch(name):
+    if UNUSED.fullmatch(name) or (vision and VISION.fullmatch(name)):
       continue
-    new = rename(name)
+    new = rename(TEXT_PART.sub("", name, count=1) if vision else name)
     if tied and new == "output.weight":
       continue
     if new in made:

@@ -374,8 +374,6 @@ class Server:
   def grammar_of(self, tools: Tools | None, schema: dict[str, Any] | None) -> SchemaGrammar | CallGrammar | None:
     """What an answer is held to: a call that is forced, JSON of `schema`, or that calls which it makes parse."""
     free = tools is not None and bool(tools.schemas) and not tools.forced and schema is None
-    if free and tools is not None and tools.form.named:
-      return None  # what follows depends on the name
     wanted = tools.schema() if tools is not None and (tools.forced or free) else schema
     if wanted is None:
       return None
@@ -385,6 +383,8 @@ class Server:
           self._schemas = Schemas(self.session.tokenizer, self.session.engine.model.config.vocabulary)
       if free and tools is not None:
         form = tools.form
+        if form.named:  # what follows depends on the name
+          return self._schemas.named_calls(tools.schemas, form.open, form.named, several=tools.parallel)
         return self._schemas.calls(wanted, form.open, form.close, several=tools.parallel, line=form.line)
       return self._schemas.grammar(wanted)
     except SchemaError as error:
