@@ -123,7 +123,7 @@ class Thread:
       if u.arg is not None:
         self.copies.append((array, offset, self.value(u.src[1])))
     elif u.op is Ops.VECTORIZE:
-      self.values[u] = tuple(self.value(s) for s in u.src)
+      self.values[u] = tuple(lane for s in u.src for lane in self.lanes(s))
     elif u.op is Ops.EXTRACT:
       picked = [self.lanes(u.src[0])[lane] for lane in u.arg]
       self.values[u] = picked[0] if len(picked) == 1 else tuple(picked)

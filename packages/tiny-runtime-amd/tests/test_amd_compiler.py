@@ -158,3 +158,17 @@ def test_the_key_says_what_code_depends_on() -> None:
   assert len({AMDCompiler(arch).key for arch in ARCHS}) == len(ARCHS)
   compiler = AMDCompiler(ARCHS[0])
   assert pickle.loads(pickle.dumps(compiler)) == compiler and "llvm" in compiler.key
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.int8], ids=str)
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201", "gfx942"])
+def test_operands_are_transposed_on_their_way_to_shared_memory(arch: str, dtype: DType) -> None:
+  """Neither operand is read from there number by number, whichever way it stands in memory."""
+  total = dtypes.int32 if dtype is dtypes.int8 else dtypes.float32
+  counts = []
+  for transposed in (False, True):
+    text = assembly(compiled(matmul(1024, 1024, 1024, dtype, total, total, transposed), arch), arch)
+    assert "v_wmma" in text or "v_mfma" in text
+    assert not re.search(r"ds_(?:load|read)_[iu](?:8|16)", text)
+    counts.append(len(re.findall(r"ds_(?:load|read)\w*_b(?:64|128)", text)))
+  assert counts[0] <= 2 * counts[1]

@@ -85,7 +85,9 @@ def _transposed(closer: UOp, axis: UOp) -> UOp | None:
     return None
   for loop in closer.src[1:]:
     size = extent(loop)
-    if kind(loop) is AxisType.LOOP and size is not None and all(stride(u.src[0].src[1], loop) == 1 for u in loads):
+    # a loop that is written out is one square, whose threads share the others
+    divides = kind(loop) is AxisType.LOOP or (kind(loop) is AxisType.UPCAST and size == count and size in TURNED)
+    if divides and size is not None and all(stride(u.src[0].src[1], loop) == 1 for u in loads):
       block = next((b for b in TURNED if size % b == 0 and count % b == 0), None)
       if block is not None:
         return _in_blocks(closer, axis, loop, block)

@@ -37,7 +37,7 @@ from tiny_codegen.kernel.loops import (
 )
 from tiny_codegen.kernel.memory import gate_of, gates_of
 from tiny_codegen.lower.skip_masked_sums import bound
-from tiny_codegen.staging.stage import Tile, is_widening, keep_tiles
+from tiny_codegen.staging.stage import SQUARE, Tile, is_widening, keep_tiles
 from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, DType, Ops, Opt, PtrDType, UOp, dtypes, simplify, sint
 from tiny_uop.graph import rebuild
@@ -71,13 +71,25 @@ def use_tensor_core(root: UOp, opt: Opt, target: Target) -> UOp:
   depth = loops_of(root).get(-1 if opt.axis is None else opt.axis)
 
   def made(core: TensorCore) -> UOp | str:
-    with_tiles, tiles = keep_tiles(root, target, order=_order(core, depth, target))
+    along = None if target.matrix_loads else along_sum(core, depth)
+    with_tiles, tiles = keep_tiles(root, target, order=_order(core, depth, target), along=along)
     product = product_of(with_tiles, opt, loops)
     reason = _misfit(product, core, target)
     reason = reason or (_not_shared(product, core, tiles) if core.shared is not None else None)
     return reason or _apply(with_tiles, product, core, target, tiles)
 
   return first_fitting(opt, ((core, made(core)) for core in cores))
+
+
+def along_sum(core: TensorCore, depth: UOp | None) -> UOp | None:
+  """The loop of the sum, if neighbours of a thread's numbers, four at least, go along it in both operands."""
+
+  def goes_along(layout: Fragment, down: int, right: int) -> bool:
+    row, column = layout.place(0, 0)
+    places = [layout.place(0, n) for n in range(SQUARE)]
+    return layout.count % SQUARE == 0 and places == [(row + n * down, column + n * right) for n in range(SQUARE)]
+
+  return depth if core.shared is None and goes_along(core.a, 0, 1) and goes_along(core.b, 1, 0) else None
 
 
 def first_fitting(opt: Opt, tried: Iterable[tuple[object, UOp | str]]) -> UOp:

@@ -32,6 +32,7 @@ from tiny_uop.records import dataclass
 MOST_UNROLLED = 4  # vectors of a row that is filled
 BANKS = 16  # bytes that threads read at once without meeting in a bank, if each has its own of eight
 WORD = 4  # bytes of a bank
+SQUARE = 4  # rows and columns that a thread transposes
 _CANONICAL = 1 << 20  # above the ids of a kernel's loops
 
 
@@ -129,13 +130,14 @@ def _tile_of(stage: UOp, loop_id: int, target: Target, gates: tuple[UOp, ...]) -
 
 
 def keep_tiles(
-  root: UOp, target: Target, neighbours: UOp | None = None, order: Callable[[Tile], Tile] | None = None
-) -> tuple[UOp, dict[UOp, Tile]]:
+  root: UOp, target: Target, neighbours: UOp | None = None, order: Callable[[Tile], Tile] | None = None,
+  along: UOp | None = None,
+) -> tuple[UOp, dict[UOp, Tile]]:  # fmt: skip
   """The kernel with what each STAGE keeps in local memory that is read by its place, so that loops over it may become
   something else, and the tile that each read is of; the pass `stage` lets threads share the work of filling it. Rows
   are a little apart, or as `order` has them, so that eight of them that are read at once are in different banks; by a
   word where the threads of loop `neighbours` read each a row of their own, element by element, so that all of them
-  are."""
+  are. What is read in pieces along loop `along` stands along it, transposed on its way if need be."""
   loop_id, alloc_id = next_loop_id(root), next_alloc_id(root)
   tiles: dict[UOp, Tile] = {}
 
@@ -144,8 +146,10 @@ def keep_tiles(
     if u.op is not Ops.STAGE:
       return None
     columns = neighbours in u.src[1:-1]
-    tile = Tile.of(new, loop_id, target, not columns)
-    tile = tile.apart() if columns else order(tile) if order is not None else tile.skewed()
+    transposed = None if along is None else Tile.of(new, loop_id, target, False).transposed(along)
+    tile = transposed or Tile.of(new, loop_id, target, not columns)
+    if transposed is None:
+      tile = tile.apart() if columns else order(tile) if order is not None else tile.skewed()
     filled = tile.fill(alloc_id, target)
     loop_id, alloc_id = max(loop_id, next_loop_id(filled)), alloc_id + 1
     read = tile.read(filled)
@@ -224,6 +228,37 @@ class Tile:
       return self
     return replace(self, swizzle=width, every=every or SWIZZLE // width)
 
+  def transposed(self, along: UOp) -> Tile | None:
+    """The same with the axis of `along` last, where what is read is adjacent along the other one; None where it cannot
+    be filled so. Threads transpose squares in registers (`vectorize`): they read 4 rows, and write 4 columns.
+
+    Eight neighbours among threads read 8 squares of the same rows; the next eight the rows below. Rows in local memory
+    are 8 bytes longer than they need be, so that 32 threads write 16 different pairs of banks, and read them, too.
+    """
+    size = self.value.dtype.itemsize
+    if len(self.axes) != 2 or size > WORD // 2 or not all(map(_plain_loop, self.axes)):
+      return None
+    rows, columns = self.axes
+    loads = loads_of(self.value)
+    whole = all(a.size == a.needed and a.size % SQUARE == 0 for a in self.axes)
+    if rows.place is not along or not whole or not loads or any(map(gates_of, loads)):
+      return None
+    if any(stride(u.src[0].src[1], columns.loop) != 1 for u in loads):
+      return None
+    near = math.gcd(columns.size // SQUARE, 2 * SQUARE)
+    fresh, down = 1 + max(a.loop.arg[0] for a in self.axes), rows.size // SQUARE
+    squares = UOp.range(down * (columns.size // SQUARE // near), rows.loop.arg[0], AxisType.LOOP)
+    neighbour = UOp.range(near, columns.loop.arg[0], AxisType.LOOP)
+    column, lane = UOp.range(SQUARE, fresh, AxisType.UPCAST), UOp.range(SQUARE, fresh + 1, AxisType.VECTOR)
+    across = simplify((squares // down * near + neighbour) * SQUARE + column)
+    below = simplify(squares % down * SQUARE + lane)
+    value = substitute_simplified(self.value, {rows.loop: below, columns.loop: across})
+    axes = (
+      TileAxis(columns.place, across, columns.size, columns.size),
+      TileAxis(rows.place, below, rows.size, rows.size),
+    )
+    return Tile(value, axes, skew=2 * WORD // size)
+
   def _offset(self, counters: tuple[UOp, ...]) -> UOp:
     """Of a place in the box of local memory."""
     if not self.swizzle:
@@ -251,7 +286,7 @@ class Tile:
         "use a smaller tile"
       )
     memory = UOp.alloc(alloc_id, self.value.dtype.ptr(total, AddrSpace.LOCAL))
-    filling = tuple([r for a in self.axes for r in in_order(a.loop.ranges)])
+    filling = tuple(dict.fromkeys([r for a in self.axes for r in in_order(a.loop.ranges)]))
     return filled(memory, self._offset(tuple([a.loop for a in self.axes])), self.value, filling, threads)
 
   def read(self, filled: UOp) -> UOp:
