@@ -88,3 +88,9 @@ def test_windows_that_overlap_are_written_out() -> None:
   assert upcast(pool(64, 5, 2, weighted=True)) == [2]
   assert upcast(pool(64, 3, 2)) == upcast(pool(64, 3, 2, back=True)) == []
   assert upcast(pool(64, 5, 2, back=True)) == [2]
+
+
+def test_threads_walk_through_images_in_order() -> None:
+  """Few images of many rows are one loop: not all images for each row."""
+  opts = choose_opts(before_opts(pool(128, 3, 1, images=8, weighted=True).kernel), WIDE.target)
+  assert [(o.op, o.axis, o.arg) for o in opts[-2:]] == [(OptOps.MERGE, 0, 1), (OptOps.THREAD, 0, 0)]

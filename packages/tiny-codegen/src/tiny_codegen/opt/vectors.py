@@ -430,8 +430,22 @@ class Chooser(TilingChooser):
         Opt(OptOps.SPLIT, loop.arg[0], piece), Opt(OptOps.THREAD, loop.arg[0], 0)
       ):
         return
+      if self._in_order(common[: common.index(loop) + 1], summed):
+        return
       if loop.src[0].vmax > 1 and self.take(Opt(OptOps.THREAD, loop.arg[0], self.blocks.get(loop.arg[0], 0))):
         return
+
+  def _in_order(self, loops: list[UOp], summed: list[frozenset[UOp]]) -> bool:
+    """THREAD on a loop and the short ones around it as one, so that memory is walked through in the order that it has:
+    with the images inside of a loop over channels, each next step would be on other pages. False for a loop with none
+    around it, and where a sum that depends on some of them would be computed again for the others."""
+    if len(loops) < 2 or any(extent(r) is None or r.arg[0] in self.blocks for r in loops):
+      return False
+    if any(not s.isdisjoint(loops) and not s.issuperset(loops) for s in summed):
+      return False
+    numbers = [r.arg[0] for r in loops]
+    merges = [Opt(OptOps.MERGE, outer, inner) for outer, inner in zip(numbers[-2::-1], numbers[:0:-1], strict=True)]
+    return self.take(*merges, Opt(OptOps.THREAD, numbers[0], 0))
 
   def _two_loops(self, common: list[UOp], long: list[UOp], movable: list[UOp]) -> bool:
     """THREAD on two loops as one, the one that would be shared and the next around or inside of it, where that alone
