@@ -52,7 +52,6 @@ class Repeated(Generic[P, R]):
     inputs = Inputs(self._names, args, kwargs)
     if any(t.requires_grad for t in inputs.tensors):
       return self.fxn(*args, **kwargs)
-    graphs.compute_readers(inputs.buffers)  # of what the function assigns to, others may still want what is there now
     key = tuple(inputs.described.items())
     if (kind := self._kinds.get(key)) is not None:
       return kind.run(inputs)  # type: ignore[no-any-return]
@@ -85,10 +84,11 @@ class _Kind:
       )
     if unknown := [u for u in variables if str(u.src[0].arg[0]) not in inputs.variables]:
       raise JitError(f"the variable {unknown[0].src[0].arg[0]!r} is no argument: bind it outside, and give it")
-    if not graphs.updated_by(calls).isdisjoint(inputs.copies):
+    if not (written := graphs.updated_by(calls)).isdisjoint(inputs.copies):
       raise JitError("the function assigns to an argument that is a view: pass all of its buffer")
     places = {u: _another(u) for u in (*inputs.buffers, *created)}
     self._given = [places[u] for u in inputs.buffers]
+    self._written = [n for n, u in enumerate(inputs.buffers) if u in written]
     self._made = [places[u] for u in used if u in created]
     self._binds = list(variables | {bind for t in graphs.tensors_in(result) for bind in graphs.binds_in(t.uop)})
     self._linear = _over(UOp(Ops.LINEAR, dtypes.void, tuple(calls)), places)
@@ -96,6 +96,8 @@ class _Kind:
 
   def run(self, inputs: Inputs) -> Any:
     """Runs the kernels of a call like the first, and gives its result."""
+    # others may still want what is there now
+    graphs.compute_readers([inputs.buffers[n] for n in self._written])
     places = dict(zip(self._given, inputs.buffers, strict=True))
     places |= {u: _another(u) for u in self._made}
     places |= {bind: bind.src[0].bind(inputs.variables[str(bind.src[0].arg[0])]) for bind in self._binds}
