@@ -13,7 +13,7 @@ from operator import or_
 WIDEST = 16
 """Bytes of the widest access, which buffers of the second kernel are aligned to."""
 ALIGNED = "_aligned"
-"""What the name of the second kernel ends with, as tiny-codegen's LLVM renderer writes it."""
+"""What the name of the second kernel ends with, as tiny-codegen's LLVM renderer writes it (`render/llvm/module.py`)."""
 
 
 def entries(ptx: bytes, entry: str) -> tuple[str, ...]:

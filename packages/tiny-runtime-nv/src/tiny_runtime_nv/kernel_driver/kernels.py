@@ -10,6 +10,7 @@ from math import prod
 from tiny_runtime import Binary, CompileError
 from tiny_runtime.hcq import Kernel, Sizes
 from tiny_runtime_nv.arch import Arch
+from tiny_runtime_nv.entries import ALIGNED, are_aligned
 from tiny_runtime_nv.kernel_driver.cubin import CubinError, CubinKernel, parse
 from tiny_runtime_nv.kernel_driver.generations import Generation
 from tiny_runtime_nv.kernel_driver.qmd import QMD
@@ -18,8 +19,6 @@ from tiny_runtime_nv.shared_memory import at_launch, without_note
 
 ALIGNMENT = 256
 """Of code and constants in an image: more than either needs."""
-ALIGNED, WIDEST = "_aligned", 16
-"""The end of the name of a second entry, and what it takes the addresses of buffers to be multiples of."""
 STACK_POINTER, STACK_RESERVED = 0xFFFDC0, 0x240
 """Where a thread's stack begins in its 16 MiB of local memory, which is 0x240 bytes before their end."""
 MOST_GROUPS = ((1 << 31) - 1, 65535, 65535)
@@ -112,7 +111,7 @@ class NVKernel(Kernel):
 
   def variant(self, words: Sequence[int]) -> NVKernel:
     """See Kernel: the one that takes buffers at multiples of 16 bytes only, where all are."""
-    if self.aligned and not any(word % WIDEST for word in words[: self.buffers]):
+    if self.aligned and are_aligned(words[: self.buffers]):
       return self.aligned[0]
     return self
 
