@@ -184,7 +184,7 @@ def write_payload(path: Path, payload: bytes) -> None:
       remove_stale(path.parent)
     temporary = path.parent / f".new-{os.urandom(8).hex()}"
     # new, and for this user alone
-    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o600)
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | system.BINARY, 0o600)
     try:
       with os.fdopen(descriptor, "wb") as file:
         file.write(_head(path, payload) + payload)
