@@ -18,6 +18,7 @@ class Case(NamedTuple):
 
 
 CASES: dict[str, Case] = {}
+SHARED = "loops that threads share as one are taken apart, outside of all others"
 STRIDED = "a place was written, or read, only where it is a multiple of the stride: a remainder and a quotient per axis"
 SPREAD = "a place lies between two elements: a remainder and a quotient per axis, of it and of the channel that has it"
 WRAPPED = "what leaves at one end enters at the other: a remainder per axis"
@@ -83,7 +84,7 @@ def conv_grouped() -> Tensor:
   return image().conv2d(data(16, 4, 3, 3), padding=1, groups=2)
 
 
-@case()
+@case(1, SHARED)
 def conv_depthwise() -> Tensor:
   return image().conv2d(data(8, 1, 3, 3), padding=1, groups=8)
 
@@ -393,7 +394,7 @@ def conv_gradients() -> list[Tensor]:
   return (x.conv2d(w, padding=1) * data(2, 16, 12, 12)).sum().gradient(x, w)
 
 
-@case(4, STRIDED)
+@case(12, f"{STRIDED}; {SHARED}")
 def conv_strided_gradients() -> list[Tensor]:
   x, w = image(), data(16, 8, 3, 3)
   return (x.conv2d(w, padding=1, stride=2) * data(2, 16, 6, 6)).sum().gradient(x, w)
@@ -405,7 +406,7 @@ def conv_dilated_gradients() -> list[Tensor]:
   return (x.conv2d(w, padding=2, dilation=2) * data(2, 16, 12, 12)).sum().gradient(x, w)
 
 
-@case()
+@case(1, SHARED)
 def conv_depthwise_gradients() -> list[Tensor]:
   x, w = image(), data(8, 1, 3, 3)
   return (x.conv2d(w, padding=1, groups=8) * data(2, 8, 12, 12)).sum().gradient(x, w)
