@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ if sys.platform == "win32":
 
   def user() -> str:
     """What tells this user from others of the machine, in a name of a file."""
-    return os.environ.get("USERNAME", "")
+    return getpass.getuser()
 
 else:
   OUTLIVES = True

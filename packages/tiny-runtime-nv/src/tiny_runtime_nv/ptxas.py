@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import subprocess
 import tempfile
@@ -23,7 +22,7 @@ def find_ptxas() -> str | None:
   for folder in (spec.submodule_search_locations or []) if spec is not None else []:
     for found in sorted(Path(folder).glob("*/bin/ptxas")):
       return str(found)
-  return shutil.which("ptxas", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/cuda/bin"]))
+  return shutil.which("ptxas") or shutil.which("ptxas", path="/usr/local/cuda/bin")
 
 
 @cache

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import platform
 import subprocess
 import sys
 import sysconfig
@@ -88,8 +89,8 @@ def processors() -> int:
 
 
 def processor_list() -> str:
-  """What the system lists of the processors, as text: what an environment variable of every process says."""
-  return f"model name\t: {os.environ['PROCESSOR_IDENTIFIER']}\n" if "PROCESSOR_IDENTIFIER" in os.environ else ""
+  """What the system lists of the processors, as text."""
+  return f"model name\t: {name}\n" if (name := platform.processor()) else ""
 
 
 def features() -> str:
