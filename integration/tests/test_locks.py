@@ -11,11 +11,12 @@ import pytest
 PACKAGES = Path(__file__).parents[2] / "packages"
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "Event", "Queue", "SimpleQueue"}
 ELSEWHERE = {
+  "tiny-dist/src/tiny_dist/groups/mpi.py": "a thread that moves on what is under way; MPI's processes do not fork",
   "tiny-uop/src/tiny_uop/locks.py": "what it is made of",
   "tiny-llm/src/tiny_llm/server/app.py": "coroutines wait for each other: asyncio's queues, of one thread",
   "tiny-llm/src/tiny_llm/server/worker.py": "the thread that computes waits for those that ask",
   "tiny-llm/src/tiny_llm/session.py": "the thread of a progress line waits for the end of loading",
-  "tiny-llm/src/tiny_llm/template.py": "a timer and what it is to end, for one template",
+  "tiny-llm/src/tiny_llm/text/template.py": "a timer and what it is to end, for one template",
   "tiny-viz/src/tiny_viz/answers.py": "its Event is an entry of a timeline",
   "tiny-tensor/src/tiny_tensor/nn/loader.py": "a loader's thread and its loop wait for each other",
 }
@@ -28,6 +29,10 @@ def locks_in(path: Path) -> Iterator[int]:
       name = node.func.id
     if name in LOCKS:
       yield node.lineno  # type: ignore[attr-defined]
+
+
+def test_what_is_excepted_is_there() -> None:
+  assert not [name for name in ELSEWHERE if not (PACKAGES / name).exists()]
 
 
 @pytest.mark.parametrize("package", sorted(p.name for p in PACKAGES.iterdir() if (p / "src").is_dir()))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from tiny_tensor import JitError, Tensor, TinyJit, Variable
+from tiny_tensor import Context, JitError, Tensor, TinyJit, Variable
 from tiny_tensor.jit import Repeated
+
+
+@pytest.fixture(autouse=True)
+def _on_the_reference_device() -> Iterator[None]:
+  with Context(DEVICE="REF"):
+    yield
 
 
 @dataclass(frozen=True)
