@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -203,8 +204,10 @@ def _flipped(patch: pytest.MonkeyPatch) -> None:
 
 
 def _high(patch: pytest.MonkeyPatch) -> None:
-  """The host's memory is anywhere."""
-  patch.setattr(Memories, "_low", lambda self, size: self.system.reserve(size))
+  """The host's memory is where addresses have bits from 40 on: at places of its own, as what bits the system's would
+  have is chance."""
+  places = count(0x3F00_0000_0000, 1 << 32)
+  patch.setattr(Memories, "_low", lambda self, size: self.system.reserve(size, next(places)))
 
 
 def _early(patch: pytest.MonkeyPatch) -> None:

@@ -39,18 +39,18 @@ class Windows:
   local: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class NVKernel(Kernel):
   """A kernel with what its launch has to say. `local` bytes of local memory a thread needs, `shared` a block."""
 
-  about: CubinKernel = None  # type: ignore[assignment]  # fields without a default cannot follow
-  generation: Generation = None  # type: ignore[assignment]
-  version: int = 0
+  about: CubinKernel
+  generation: Generation
+  version: int
   """Of the machine code: 0x86 for sm_86."""
-  place: int = 0
+  place: int
   """Of its code in the image."""
-  shared: int = 0
-  banks: dict[int, tuple[int, int]] = field(default_factory=dict)
+  shared: int
+  banks: dict[int, tuple[int, int]]
   """Constant banks but 0: where in the image, and how many bytes."""
   made: dict[tuple[Sizes, Sizes], QMD] = field(default_factory=dict)
   """Launches that were asked for, but for their arguments."""
@@ -107,7 +107,10 @@ class NVKernel(Kernel):
       struct.pack_into("<QQ", head, generation.windows, windows.shared, windows.local)
       struct.pack_into("<I", head, generation.stack, STACK_POINTER)
     major, minor = arch.capability
-    return cls(name, b"", 0, about, generation, major << 4 | minor, place, shared, banks, head=bytes(head))
+    return cls(
+      name, b"", about=about, generation=generation, version=major << 4 | minor, place=place, shared=shared,
+      banks=banks, head=bytes(head),
+    )  # fmt: skip
 
   def variant(self, words: Sequence[int]) -> NVKernel:
     """See Kernel: the one that takes buffers at multiples of 16 bytes only, where all are."""

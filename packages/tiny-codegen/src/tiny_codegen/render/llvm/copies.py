@@ -6,16 +6,12 @@ be there at once.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from tiny_codegen.render.llvm.function import Function
-from tiny_codegen.render.llvm.memory import ALIGNED_ONLY, PLAIN_ONLY, WIDE, Memory, address
+from tiny_codegen.render.llvm.memory import ALIGNED_ONLY, PLAIN_ONLY, Memory, address
 from tiny_uop import UOp
 from tiny_uop.records import dataclass
-
-_ACCESS = re.compile(r"\b(load|store) ")
-_ALIGNED = re.compile(rf", align \d+{re.escape(WIDE)}(\d+)")
 
 
 @dataclass(frozen=True)
