@@ -108,6 +108,25 @@ def test_a_dropped_graph_is_freed_at_once(make: Callable[[int], Tensor], use: Ca
     gc.enable()
 
 
+def test_the_garbage_collector_waits_until_a_graph_is_planned() -> None:
+  graph, collections, threshold = leaf(4), list[str](), gc.get_threshold()
+  for step in STEPS * 3:
+    graph = step(graph, 0.25)
+
+  def count(phase: str, info: object) -> None:
+    collections.append(phase)
+
+  gc.collect()
+  gc.callbacks.append(count)
+  gc.set_threshold(200)  # of 700: thirteen collections where planning does not hold them off, four where it does
+  try:
+    graph.schedule_linear()
+  finally:
+    gc.set_threshold(*threshold)
+    gc.callbacks.remove(count)
+  assert collections.count("start") < 9, "planning is looked through for garbage time and again"
+
+
 def test_scheduling_of_ever_new_graphs_does_not_grow() -> None:
   check_plateau(lambda number: new_kernels(number).schedule(), 640)
   assert schedule_cache_info().misses == 640

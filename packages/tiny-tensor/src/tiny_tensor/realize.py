@@ -22,6 +22,7 @@ from tiny_tensor.shapes import Shape, upper
 from tiny_uop import Devices, DType, GroupOp, Ops, UOp, dtypes, prod, value_nodes
 from tiny_uop.locks import undivided
 from tiny_uop.origins import keep_mark
+from tiny_uop.passes import uncollected
 from tiny_uop.sharding import is_local
 
 AFTER, CONTIGUOUS = Ops.AFTER, Ops.CONTIGUOUS
@@ -338,6 +339,7 @@ def graph_plan(tensors: Sequence[TensorBase], by_host: bool = False) -> Plan:
   return plan
 
 
+@uncollected()
 def plan_tensors(tensors: Sequence[TensorBase], by_host: bool = False) -> tuple[UOp, Plan]:
   """(schedule, plan) of what has to run for `tensors`; `by_host` says that the plan's fills will be carried out."""
   plan = graph_plan(tensors, by_host)
