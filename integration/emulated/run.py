@@ -87,15 +87,20 @@ def main() -> int:
   parser.add_argument("--python", choices=SUITES, default="3.11", help="which version (default: 3.11)")
   parser.add_argument("--only", action="append", choices=PARTS, help="a part; several times")
   parser.add_argument("--folder", type=Path, default=FOLDER, help=f"what is fetched and built (default: {FOLDER})")
-  parser.add_argument("command", nargs="*", metavar="-- ARGUMENT", help="run Python with these instead of the parts")
-  options = parser.parse_args()
+  parser.usage = f"{parser.format_usage().strip().removeprefix('usage: ')} [-- ARGUMENT ...]"
+  parser.epilog = "What follows -- are arguments of Python, which is run instead of the parts."
+  # argparse takes a list of arguments for over where an option comes before it
+  given, command = sys.argv[1:], list[str]()
+  if "--" in given:
+    given, command = given[: given.index("--")], given[given.index("--") + 1 :]
+  options = parser.parse_args(given)
   machine = MACHINES[options.machine]
   system = System(options.machine, machine, options.folder.resolve(), options.python)
   system.prepare()
   rows = []
   for cpu in options.cpu or machine.processors:
-    if options.command:
-      return system.run(cpu, options.command, None)
+    if command:
+      return system.run(cpu, command, None)
     for name in options.only or PARTS:
       print(f"{options.machine} {cpu}, Python {options.python}: {name}", flush=True)
       log = system.folder / "logs" / f"{options.machine}-{cpu}-{options.python}-{name}.txt"

@@ -341,9 +341,3 @@ def test_bfloat16(run_kernel: Any) -> None:
 def test_printed_form_names_the_instruction() -> None:
   root = apply_opts(product(8, 8, 8), (Opt(OptOps.TC, 2, 0),), TARGETS["vnni"].target)
   assert "arg=DotProduct(dtype_a=" in print_uop(root)
-
-
-def test_tiles_of_arm64_have_more_vectors_than_rows() -> None:
-  """The load that spreads a word of a row takes a port from the products there, which that of a vector does not."""
-  opts = chosen(product(1024, 1024, 1024), "arm")
-  assert max(o.arg for o in opts if o.op is OptOps.VECTOR and isinstance(o.arg, int)) == 16, opts

@@ -23,6 +23,7 @@ TARGETS = {
   "avx2": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1")).target,
   "sse2": cpu_target("x86_64-linux").target,
   "vnni": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avxvnni")).target,
+  "arm": cpu_target("aarch64-linux", "", ("+neon",)).target,
   "amx": cpu_target(
     "x86_64-linux",
     "",

@@ -203,10 +203,11 @@ def cpu_cost(arch: str, cpu: str, vector_bits: int) -> CostModel:
   # With AVX2 each scalar takes an instruction and a register of its own; with two multiply-adds of 512 bits a cycle
   # Intel's cores slow down for each load besides.
   loads = 1.4 if arch in ("x86_64", "amd64") and vector_bits == 256 else 2.0
-  words = 1.0 if arch in ("aarch64", "arm64") else 0.0
-  cost = CostModel(
-    loads=loads, word_products=words, load_cycles=0.35 if wide else 0.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8)
-  )
+  if arch in ("aarch64", "arm64"):  # cores that start four multiply-adds in a cycle, each of a register
+    return CostModel(
+      multiply_adds=4.0, loads=3.0, latency=4.0, word_products=1.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8)
+    )
+  cost = CostModel(loads=loads, load_cycles=0.35 if wide else 0.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8))
   if cpu == "znver5":  # it hides the time of its second level
     load_cycles = 0.2 if wide else 0.0
     return replace(cost, load_cycles=load_cycles, scattered=(1.05, 1.3), beyond=(1.3, 1.05), piece_cycles=15.0)

@@ -9,6 +9,7 @@ from tiny_codegen.lower.gates import lower_gates
 from tiny_codegen.lower.index_types import lower_index
 from tiny_codegen.lower.linearise import linearise
 from tiny_codegen.lower.merge_loops import merge_loops
+from tiny_codegen.lower.multiply_by_lane import multiply_by_lane
 from tiny_codegen.lower.pairwise_sum import pairwise_sum
 from tiny_codegen.lower.peel import peel_blocks
 from tiny_codegen.lower.prefetch import prefetch
@@ -93,6 +94,9 @@ PASSES: tuple[Pass, ...] = (
   Pass("decompose", "Ops and types that the target lacks are made of those that it has.", decompose, TARGET),
   Pass("fuse", "Arithmetic, not kernels: a*b + c becomes a multiply-add, a + -b a subtraction, if the target has it.",
        fuse, TARGET),
+  Pass("multiply_by_lane",
+       "Scalars of a register tile that are next to each other are loaded as a vector (Arm: multiply-adds by a lane).",
+       multiply_by_lane, TARGET, True),
   Pass("linearise", "The graph becomes a list of instructions.", linearise, gives="program"),
   Pass("stream_stores", "Results that no cache keeps are stored past the caches (non-temporal stores).",
        stream_stores, TARGET, True, None,

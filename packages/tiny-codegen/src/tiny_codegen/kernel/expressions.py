@@ -49,6 +49,15 @@ def stride(offset: UOp, loop: UOp) -> int | None:
   return total
 
 
+def split_constant(offset: UOp) -> tuple[UOp | None, int]:
+  """An offset as what varies and a constant, in elements."""
+  if offset.op is Ops.CONST:
+    return None, int(offset.arg)
+  if offset.op is Ops.ADD and offset.src[1].op is Ops.CONST:
+    return offset.src[0], int(offset.src[1].arg)
+  return offset, 0
+
+
 def divisor(offset: UOp) -> int:
   """A number that divides an integer expression whatever its loops and variables are; 0 if it is 0."""
   if offset.op is Ops.CONST:

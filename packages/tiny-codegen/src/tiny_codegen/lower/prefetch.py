@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import reduce
 
 from tiny_codegen.cost_model import CACHE_LINE, LEAST_STEPS, ROOM
-from tiny_codegen.kernel.expressions import stride, terms
+from tiny_codegen.kernel.expressions import split_constant, stride, terms
 from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.memory import element_of, in_register, nbytes_of, space_of
 from tiny_codegen.lower.tile_order import adds_to_register
@@ -204,21 +204,12 @@ def _most(loops: Iterable[UOp]) -> int:
 # *** pieces of memory ***
 
 
-def split(offset: UOp) -> tuple[UOp | None, int]:
-  """An offset as what varies and a constant, in elements."""
-  if offset.op is Ops.CONST:
-    return None, int(offset.arg)
-  if offset.op is Ops.ADD and offset.src[1].op is Ops.CONST:
-    return offset.src[0], int(offset.src[1].arg)
-  return offset, 0
-
-
 def _spans(accesses: Iterable[tuple[UOp, DType]]) -> dict[tuple[UOp, UOp | None], list[tuple[int, int]]]:
   """By buffer and what varies of an offset: the first byte, and the one behind, of each access. Given are INDEXes, and
   the types that are read or written there."""
   found: dict[tuple[UOp, UOp | None], list[tuple[int, int]]] = {}
   for index, dtype in accesses:
-    offset, constant = split(index.src[1])
+    offset, constant = split_constant(index.src[1])
     size = dtype.scalar().itemsize
     found.setdefault((index.src[0], offset), []).append((constant * size, (constant + dtype.count) * size))
   return found
@@ -291,7 +282,7 @@ def _stores_behind(linear: Sequence[UOp], end: int) -> Iterator[UOp]:
   firsts: dict[UOp, UOp] = {}
   for store in filter(_is_plain_store, inside):
     index = store.src[0]
-    offset, constant = split(index.src[1])
+    offset, constant = split_constant(index.src[1])
     if offset is not None and (step := stride(offset, loop)):
       if offset not in firsts:
         firsts[offset] = simplify(offset.substitute({loop: loop.const_like(0)}))

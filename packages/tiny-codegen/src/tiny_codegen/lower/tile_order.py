@@ -23,7 +23,7 @@ def in_turn(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
   before: dict[UOp, UOp] = {}
   for u in nodes:
     if u.op is Ops.GROUP and len(u.src) > 1 and all(s.op is Ops.STORE and in_register(s) for s in u.src):
-      sums = [_steps(store) for store in u.src]
+      sums = [steps_of_sum(store) for store in u.src]
       if len({len(steps) for steps in sums}) == 1 and len(sums[0]) > 1:
         ordered = [sums[place][step] for wave in _waves(sums) for place, step in wave]
         before |= {step: earlier for earlier, step in pairwise(ordered)}
@@ -56,7 +56,7 @@ def adds_to_register(u: UOp) -> bool:
   return total is not None and total.op is Ops.LOAD and in_register(total)
 
 
-def _steps(store: UOp) -> list[UOp]:
+def steps_of_sum(store: UOp) -> list[UOp]:
   """What an accumulator takes in an iteration, one after the other; empty where it is more than that."""
   found, value = [], store.src[1]
   while value.op in SUMMANDS:
@@ -65,7 +65,8 @@ def _steps(store: UOp) -> list[UOp]:
   return found[::-1] if value.op is Ops.LOAD and value.src[0] is store.src[0] else []
 
 
-def _factors(step: UOp) -> tuple[UOp, ...]:
+def factors(step: UOp) -> tuple[UOp, ...]:
+  """What a step of a sum multiplies."""
   return step.src[:2] if step.op is not Ops.ADD else step.src[1].src[:2] or step.src[1:]
 
 
@@ -73,8 +74,8 @@ def _waves(sums: Sequence[Sequence[UOp]]) -> list[list[tuple[int, int]]]:
   """The steps of a tile as (accumulator, step), in the order in which they are added: those together that come after
   as many others. What comes after what follows from the steps of an accumulator, and from the factors that products
   share: of the two, that which fewer products have, which in a tile is the element of a row."""
-  uses = Counter(factor for steps in sums for step in steps for factor in set(_factors(step)))
-  rows = [[min(_factors(step), key=lambda factor: uses[factor]) for step in steps] for steps in sums]
+  uses = Counter(factor for steps in sums for step in steps for factor in set(factors(step)))
+  rows = [[min(factors(step), key=lambda factor: uses[factor]) for step in steps] for steps in sums]
   levels: dict[UOp, int] = {}
   for _ in range(sum(map(len, rows))):  # as often as it takes, if no element has to come before itself
     before = dict(levels)

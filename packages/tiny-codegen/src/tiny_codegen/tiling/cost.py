@@ -429,11 +429,22 @@ class TileCost:
     # a window that slides along what is written out reads each element once
     share = self.slide if loop is self.summed[-1] else None
     scalars = rows if share is None else ((rows - 1) * share + steps) / steps
-    loads = scalars + vectors
-    spread = scalars * self.cost.word_products if self.c.instruction is not None else 0.0
+    by_lane = self._by_lane(vectors, rows)
+    loads = scalars / (self.width if by_lane else 1) + vectors
+    spread = scalars * self.cost.word_products if self.c.instruction is not None and not by_lane else 0.0
     multiplying = (rows * vectors + spread) / rate(self.c, self.target)
     products = max(multiplying, loads / self.cost.loads, self.cost.latency)
     return products + self.cost.loop / steps + self.cost.load_cycles * loads
+
+  def _by_lane(self, vectors: int, rows: int) -> bool:
+    """Whether scalars are lanes of vectors: see `multiply_by_lane`. Neighbouring steps need a vector for each row."""
+    product = self.c.instruction
+    if (self.c.reduce.dtype if product is None else product.dtype_a) not in self.target.multiplies_by_lane:
+      return False
+    adjacent = self.rows_of.step(self.row_loop) == 1
+    registers = rows * vectors + (-(-rows // self.width) if adjacent else rows)
+    steps = self.rows_of.step(self.summed[-1]) == 1 and self.written[1] % self.width == 0
+    return (adjacent or steps) and registers < self.target.vector_registers
 
   def _computed_lanes(self) -> float:
     """Of all panels: the last one may be narrower (see `peel`), and its lanes dearer."""

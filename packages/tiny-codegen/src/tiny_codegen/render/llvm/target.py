@@ -25,6 +25,9 @@ LLVM_OPS = frozenset({
 })  # fmt: skip
 LLVM_DTYPES = frozenset({dtypes.bool, *dtypes.ints, dtypes.float32, dtypes.float64})
 
+# of Arm's; without bfloat16: LLVM 22 does not take BFDOT's second factor from a lane of a vector that was loaded
+BY_LANE = frozenset({dtypes.float32, dtypes.float64, dtypes.int32, dtypes.uint32, dtypes.int8, dtypes.uint8})
+
 
 @dataclass(frozen=True)
 class LLVMTarget:
@@ -117,6 +120,7 @@ def cpu_target(
     vector_registers=has.vector_registers,
     max_vector_lanes=64,
     has_fma=has.fma,
+    multiplies_by_lane=BY_LANE if arch in ARM else frozenset(),
     has_threads=True,
     threads=threads,
     has_prefetch=True,
