@@ -30,7 +30,7 @@ PROCESSORS = {
   "haswell": ("x86_64", AVX2), "skylake-avx512": ("x86_64", AVX512), "sapphirerapids": ("x86_64", f"{VNNI} avx512fp16"),
   "znver3": ("x86_64", AVX2), "znver4": ("x86_64", VNNI), "znver5": ("x86_64", f"{VNNI} avxvnni"),
   "apple-m1": ("aarch64", NEON), "apple-m4": ("aarch64", f"{NEON} i8mm bf16"),
-  "neoverse-v1": ("aarch64", f"{NEON} i8mm bf16"), "neoverse-v2": ("aarch64", f"{NEON} i8mm bf16"),
+  "neoverse-v1": ("aarch64", f"{NEON} i8mm bf16 sve"), "neoverse-v2": ("aarch64", f"{NEON} i8mm bf16 sve sve2"),
 }  # fmt: skip
 """Architecture, and the features that code is generated for; AMX, SME and SVE are left out."""
 WORKLOADS = (
