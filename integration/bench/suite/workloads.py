@@ -140,7 +140,7 @@ def window(
 def windows(by: int) -> list[Workload]:
   """Convolutions and poolings of other networks: generators, segmentation, audio, MobileNet and EfficientNet."""
   narrow, wide, image = (8, 64, 112 // by, 112 // by), 128 // by, (28, 28)
-  size, length, audio = 56 // min(by, 4), 8192 // by, 160000 // by
+  size, length, audio, late = 56 // min(by, 4), 8192 // by, 160000 // by, 672 // by
 
   def pool(window: int, padding: int) -> Callable[..., Tensor]:
     return lambda lib, w, x: lib.max_pool(x, window, 2, padding)
@@ -157,6 +157,8 @@ def windows(by: int) -> list[Workload]:
     window(f"conv 8×{wide}×28², 4 groups of 3²", (8, wide, *image), (wide, wide // 4, 3, 3), 1, 1, groups=4),
     window(f"conv depthwise 8×144×{size}² 3²", (8, 144, size, size), (144, 1, 3, 3), 1, 1, groups=144),
     window(f"conv depthwise 8×96×{size}² 5² /2", (8, 96, size, size), (96, 1, 5, 5), 2, 2, groups=96),
+    window(f"conv depthwise 8×{late}×14² 5²", (8, late, 14, 14), (late, 1, 5, 5), 1, 2, groups=late),
+    window(f"conv 8×3×{224 // by}² 32×3×3² /2", (8, 3, 224 // by, 224 // by), (32, 3, 3, 3), 2, 1),
     window(f"conv 4×3×{320 // by}² 32×3×6² /2", (4, 3, 320 // by, 320 // by), (32, 3, 6, 6), 2, 2),
     versus(f"max pool 8×64×{112 // by}² 3² /2", "windows", pool(3, 1), narrow, nbytes=places * 5 // 4, lanes=WINDOWS),
     versus(f"max pool 8×64×{112 // by}² 2² /2", "windows", pool(2, 0), narrow, nbytes=places * 5 // 4, lanes=WINDOWS),

@@ -11,7 +11,7 @@ from codegen_kernels import Case, check, data, garbage, param
 from tiny_codegen import LLVMRenderer, build_program, cpu_target
 from tiny_codegen.opt.beam import before_opts
 from tiny_codegen.opt.vectors import choose_opts
-from tiny_uop import AxisType, Context, KernelInfo, Ops, OptOps, UOp, dtypes
+from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 WIDE = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
 
@@ -71,23 +71,40 @@ def test_every_second_element_is_read_in_vectors() -> None:
 @pytest.mark.parametrize(("window", "vectors"), [(2, 2), (3, 4), (5, 6)])
 def test_neighbouring_taps_share_what_they_read(window: int, vectors: int) -> None:
   """The even and the odd elements of two vectors, where each would read two of its own."""
-  case = pool(128, window, 2, weighted=True)
-  loads = [u for u in build_program(case.kernel, WIDE).src[1].toposort if u.op is Ops.LOAD and u.dtype.count >= 8]
-  rows = window if window < 5 else window + 2  # of a window, or of two below each other
-  assert len(loads) == rows * vectors
+  unroll = Opt(OptOps.UNROLL, 4, 0), Opt(OptOps.UNROLL, 3, 0)
+  opts = (Opt(OptOps.PADTO, 2, 16), Opt(OptOps.VECTOR, 2, 16), *unroll)
+  kernel = pool(128, window, 2, weighted=True).kernel.replace(arg=KernelInfo("windows", opts))
+  loads = [u for u in build_program(kernel, WIDE).src[1].toposort if u.op is Ops.LOAD and u.dtype.count >= 8]
+  assert len(loads) == window * vectors
 
 
 def test_windows_that_overlap_are_written_out() -> None:
-  """Of a window of 3×3 the next row has two thirds, of one with a step of two a third: not worth it."""
+  """Of a window of 3×3 the next row has two thirds, of one with a step of two a third: worth it for few rows alone. Of
+  larger windows, a loop over the taps of a row stays: their products are more than registers hold weights for."""
 
-  def upcast(case: Case) -> list[object]:
+  def written(case: Case) -> list[tuple[OptOps, object]]:
     opts = choose_opts(before_opts(case.kernel), WIDE.target)
-    return [o.arg for o in opts if o.op is OptOps.UPCAST and o.axis == 1]
+    return [(o.op, o.arg if o.op is OptOps.UPCAST else o.axis) for o in opts if o.axis in (1, 3, 4)]
 
-  assert upcast(pool(64, 3, 1, weighted=True)) == [4]
-  assert upcast(pool(64, 5, 2, weighted=True)) == [2]
-  assert upcast(pool(64, 3, 2)) == upcast(pool(64, 3, 2, back=True)) == []
-  assert upcast(pool(64, 5, 2, back=True)) == [2]
+  rows, along, across = OptOps.UPCAST, (OptOps.UNROLL, 3), (OptOps.UNROLL, 4)
+  assert written(pool(64, 3, 1, weighted=True)) == [(rows, 4), across, along]
+  assert written(pool(7, 3, 1, weighted=True)) == [(rows, 7), across, along]
+  assert written(pool(14, 3, 1, weighted=True)) == [(rows, 14), along]
+  assert written(pool(64, 5, 2, weighted=True)) == [(rows, 8), along]
+  assert written(pool(28, 5, 1, weighted=True)) == [(rows, 7), along]
+  assert written(pool(56, 7, 1, weighted=True)) == [(rows, 8), along]
+  assert written(pool(64, 3, 2)) == written(pool(64, 3, 2, back=True)) == [across, along]
+  assert written(pool(14, 3, 2)) == [(rows, 7), across, along]
+  assert written(pool(64, 5, 2, back=True)) == [(rows, 8), along]
+
+
+@pytest.mark.parametrize(
+  ("size", "window", "step"), [(7, 3, 1), (14, 3, 1), (13, 3, 2), (14, 5, 1), (15, 5, 2), (28, 5, 1), (17, 7, 1)]
+)
+def test_depthwise_convolutions_are_right(run_kernel: Any, size: int, window: int, step: int) -> None:
+  """Images as small as the last ones of a network, and such as rows and lanes do not divide."""
+  case = pool(size, window, step, weighted=True)
+  check(case, run_kernel(case.kernel, case.arrays))
 
 
 def test_threads_walk_through_images_in_order() -> None:

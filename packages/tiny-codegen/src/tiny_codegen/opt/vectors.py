@@ -39,8 +39,11 @@ UNROLL_BODY = 160
 COLUMN = 64  # terms of a sum of a column
 MOST_PIECES = 16
 CHOICES = {AxisType.LOOP: (3, OptOps.UPCAST), AxisType.REDUCE: (2, OptOps.UNROLL)}  # the least iterations, and how
-MOST_TAPS = 32  # of a window that is written out
-MOST_NEW = 0.5  # of it that the window before did not read
+MOST_TAPS = 16  # of a window, along the loop whose places are written out
+MOST_NEW, MOST_NEW_OF_FEW = 0.5, 0.7  # of a window that the one before did not read; the same where places are few
+MOST_PRODUCTS = 64  # of windows that are written out: more than registers hold factors for
+SHORT = 14  # places: all of them are written out, and none has to ask whether its window leaves the image
+PLACES = 4, 8  # of a longer loop: where windows are written out, and where a loop over the other taps stays
 VECTORS_OF_THREAD = 4  # vectors of a row that a thread takes where another loop has to run in order
 KEEP_LEAST = 16  # elements of a row
 TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
@@ -289,33 +292,47 @@ class Chooser(TilingChooser):
   # *** windows ***
 
   def windows(self) -> bool:
-    """UPCAST some places of an output loop whose windows overlap, and UNROLL the taps. False where there are none."""
+    """UPCAST some places of an output loop whose windows overlap, and UNROLL the taps: all if they are few, else those
+    along the loop. False where there are no such windows."""
     reduces = [u for u in self.root.toposort if u.op is Ops.REDUCE]
-    if len(reduces) != 1 or iterations(reduces[0].src[1:]) > MOST_TAPS:
+    if len(reduces) != 1:
       return False
     vectors = {opt.axis for opt in self.opts if opt.op is OptOps.VECTOR}
-    taps = [r for r in reduces[0].src[1:] if kind(r) is AxisType.REDUCE and (extent(r) or 0) > 2]
+    taps = [r for r in reduces[0].src[1:] if kind(r) is AxisType.REDUCE and 2 < (extent(r) or 0) <= MOST_TAPS]
     offsets = [u.src[0].src[1] for u in reduces[0].src[0].toposort if u.op is Ops.LOAD]
-    best: tuple[float, UOp] | None = None  # the share of a window that the place before does not have, and the loop
+    # the share of a window that the place before does not have, the loop, and the taps along it
+    best: tuple[float, UOp, UOp] | None = None
     for loop in loops_of(self.root).values():
       if kind(loop) is not AxisType.LOOP or loop.arg[0] in vectors or loop not in reduces[0].ranges:
         continue
       for offset in offsets:
         for tap in taps:
-          step, along = stride(offset, loop), stride(offset, tap)
-          if step and along and step % along == 0:
-            share = abs(step // along) / (extent(tap) or 1)  # backwards, too, as a flipped kernel is read
-            best = min(best or (1.0, loop), (share, loop), key=lambda found: found[0])
-    if best is None or best[0] > MOST_NEW:
+          step, next_tap = stride(offset, loop), stride(offset, tap)
+          if step and next_tap and step % next_tap == 0:
+            share = abs(step // next_tap) / (extent(tap) or 1)  # backwards, too, as a flipped kernel is read
+            best = min(best or (1.0, loop, tap), (share, loop, tap), key=lambda found: found[0])
+    products = iterations(reduces[0].src[1:])
+    few = best is not None and size_of(best[1]) * products <= MOST_PRODUCTS
+    if best is None or best[0] > (MOST_NEW_OF_FEW if few else MOST_NEW):
       return False
-    new, loop = best
-    places = self._rows(loop, 4 if new < MOST_NEW * 0.7 else 2)
+    _, loop, along = best
+    places = self._places(loop, PLACES[products * PLACES[0] > MOST_PRODUCTS])
     if places is None or not self.take(*places[1], Opt(OptOps.UPCAST, loop.arg[0], places[0])):
       return False
     for tap in reversed(reduces[0].src[1:]):
-      if (extent(loops_of(self.root)[tap.arg[0]]) or 0) > 1:
+      if (extent(loops_of(self.root)[tap.arg[0]]) or 0) > 1 and (tap is along or products * places[0] <= MOST_PRODUCTS):
         self.take(Opt(OptOps.UNROLL, tap.arg[0], 0))
     return True
+
+  def _places(self, loop: UOp, room: int) -> tuple[int, list[Opt]] | None:
+    """How many places of windows are written out, and what has to be done for that: all if they are few."""
+    size, body = extent(loop) or 0, nodes_of_body(self.root, loop)
+    most = min(SHORT, self.target.vector_registers // 2)
+    room = size if size <= most and size * body <= MAX_NODES else min(room, most, MAX_NODES // body)
+    if size < 2 or room < 2:
+      return None
+    rows = min(range(room, room // 2, -1), key=lambda n: -size % n)
+    return rows, [Opt(OptOps.PADTO, loop.arg[0], rows)] if size % rows else []
 
   # *** register tiles ***
 
