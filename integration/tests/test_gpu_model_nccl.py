@@ -75,7 +75,7 @@ def gpus() -> Iterator[list[Any]]:
 def run(rank: int, program: Callable[[tuple[str, ...]], None]) -> list[Call]:
   """What a rank calls in a program over two ranks, whose GPUs are those of the model."""
   recorder = Recorder(rank)
-  use_communicator(World("nccl", NcclGroup(Over(rank), Library(recorder.find)), watched=False))
+  use_communicator(World("nccl", NcclGroup(Over(rank), Library(recorder.find))))
   program(("CUDA@=0", "CUDA:1@1") if rank == 0 else ("CUDA@0", "CUDA:1@=1"))
   return recorder.calls
 
@@ -107,7 +107,7 @@ def test_calls_fit_each_other(gpus: list[Any]) -> None:
 def test_an_error_has_a_name(gpus: list[Any]) -> None:
   recorder = Recorder(0)
   recorder.fails = "ncclAllGather"
-  use_communicator(World("nccl", NcclGroup(Over(0), Library(recorder.find)), watched=False))
+  use_communicator(World("nccl", NcclGroup(Over(0), Library(recorder.find))))
   with pytest.raises(NcclError, match="ncclAllGather fails with status 3: NCCL_DEBUG=WARN says why"):
     (Tensor.ones(4, 2).contiguous().shard(("CUDA@=0", "CUDA:1@1"), 0).realize().sum(0) + 1).realize()
 

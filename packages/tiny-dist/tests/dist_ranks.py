@@ -12,11 +12,13 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def ranks(
-  count: int, program: str, *arguments: str, environment: dict[str, str] | None = None, seconds: float = 120
-) -> subprocess.CompletedProcess[str]:
-  """A program of `programs/` in `count` processes, started by `python -m tiny_dist run`. One thread each, as they
-  share the processors of one machine."""
-  command = [sys.executable, "-m", "tiny_dist", "run", "-n", str(count), str(PROGRAMS / program), *arguments]
+  count: int, program: str, *arguments: str, environment: dict[str, str] | None = None, seconds: float = 120,
+  options: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+  """A program of `programs/` in `count` processes, started by `python -m tiny_dist run`, `options` for mpiexec. One
+  thread each, as they share the processors of one machine."""
+  start = [sys.executable, "-m", "tiny_dist", "run", "-n", str(count), *[f"--mpi={o}" for o in options]]
+  command = [*start, str(PROGRAMS / program), *arguments]
   around = {**os.environ, "CPU_THREADS": "1", **(environment or {})}
   return subprocess.run(command, capture_output=True, text=True, env=around, timeout=seconds, check=False)
 

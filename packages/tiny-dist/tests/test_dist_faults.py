@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
 from dist_ranks import lines, ranks
+
+from tiny_dist.launch import mpiexec, version
 
 
 @pytest.mark.parametrize(("fault", "count"), [("graphs", 2), ("shapes", 2), ("rows", 4)])
@@ -35,6 +38,34 @@ def test_a_killed_rank_ends_the_others() -> None:
   assert done.returncode != 0 and time.monotonic() - start < 45  # 30 s, and the start of three processes
   assert "rank 1 of 3 (process " in done.stderr and "has ended by surprise" in done.stderr, done.stderr
   assert "rank 0 of 3" not in done.stderr and "rank 2 of 3" not in done.stderr
+
+
+def test_a_killed_rank_that_the_launcher_takes_no_notice_of() -> None:
+  """`srun` leaves the other ranks alone, unless it is told: they end themselves."""
+  if "Open MPI" not in version(mpiexec()):
+    pytest.skip("mpiexec of MPICH always takes notice")
+  start = time.monotonic()
+  done = ranks(3, "faults.py", "killed", seconds=60, options=["--enable-recovery"])
+  assert done.returncode != 0 and time.monotonic() - start < 45
+  assert "rank 1 of 3 (process " in done.stderr and "has ended by surprise" in done.stderr, done.stderr
+  assert "for rank 1 (process " in done.stderr and "which is gone; it ends all ranks" in done.stderr, done.stderr
+
+
+def test_a_rank_that_ends_before_init() -> None:
+  """MPI waits for it, in a call in which no thread of Python runs. Open MPI's mpiexec ends the others itself."""
+  start = time.monotonic()
+  done = ranks(2, "faults.py", "early", environment={"DIST_SLOW": "1", "DIST_TIMEOUT": "2"}, seconds=60)
+  assert done.returncode != 0 and time.monotonic() - start < 45
+  assert "no module of rank 1" in done.stderr, done.stderr
+  if "Open MPI" not in version(mpiexec()):
+    assert "rank 0 of 2 (process " in done.stderr, done.stderr
+    assert "waits since 2 s for ranks that have not called init; it ends" in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_all_processes_are_asked_to_stop() -> None:
+  done = ranks(2, "faults.py", "asked")
+  assert lines(done) == ["stops"] * 2 and "Traceback" not in done.stderr, done.stderr
 
 
 def test_a_slow_rank_is_named() -> None:

@@ -19,11 +19,17 @@ def mpiexec() -> str:
   return found
 
 
+def version(found: str) -> str:
+  """What an mpiexec says it is. Raises subprocess.TimeoutExpired where it says nothing in a minute."""
+  said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False, timeout=60)
+  return said.stdout + said.stderr
+
+
 def command(count: int, program: Sequence[str], options: Sequence[str] = ()) -> list[str]:
   """The command that runs `program`, arguments of this Python, in `count` processes."""
   found = mpiexec()
-  said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
-  ours = ["--oversubscribe"] if "Open MPI" in said.stdout + said.stderr or "prte" in said.stdout.lower() else []
+  said = version(found)
+  ours = ["--oversubscribe"] if "Open MPI" in said or "prte" in said.lower() else []
   return [found, *ours, *options, "-n", str(count), sys.executable, *program]
 
 

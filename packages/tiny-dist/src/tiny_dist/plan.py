@@ -66,7 +66,7 @@ class PlannedWorld(World):
   """A world of which there is only rank 0, that notes what it would send."""
 
   def __init__(self, size: int) -> None:
-    super().__init__("plan", PlannedGroup(size), watched=False)
+    super().__init__("plan", PlannedGroup(size))
     self.steps: list[Step] = []
     self._began = 0.0
 

@@ -40,7 +40,7 @@ class RankError(RuntimeError):
 class World:
   """All ranks that were started together. Made by `init`."""
 
-  def __init__(self, name: str, group: Group, watched: bool = True) -> None:
+  def __init__(self, name: str, group: Group, watch: Watch | None = None) -> None:
     self.name = name
     """The fabric."""
     self.group = group
@@ -50,9 +50,10 @@ class World:
     self.size = group.size
     """How many there are."""
     self._groups: dict[tuple[int, ...], Group] = {tuple(range(group.size)): group}
-    self._watch = Watch(self.rank, self.size, group.abort) if self.size > 1 and watched else None
-    if self._watch is not None:
-      self._watch.know([tuple(place) for place in self.all_of(self._watch.place)])
+    self._watch = watch
+    if watch is not None:
+      watch.begun(group.abort)
+      watch.know([tuple(place) for place in self.all_of(watch.place)])
     self.traffic: dict[str, int] = {}
     """The bytes that this rank has sent to others in collectives of schedules, by kind."""
     self._open = True
@@ -63,7 +64,7 @@ class World:
   def all_of(self, value: Any) -> list[Any]:
     """What each rank gives, in their order: values that JSON can hold. All ranks call it."""
     data = json.dumps(value).encode()
-    return [json.loads(text) for text in self._all_bytes(self.group, data)]
+    return [json.loads(text) for text in self._watched("what each rank gives", self._all_bytes, self.group, data)]
 
   def barrier(self) -> None:
     """Waits until all ranks have come here."""
@@ -75,18 +76,23 @@ class World:
       return
     self._open = False
     use_communicator(None)
-    if self._watch is not None:
-      if not self._parted:
-        self._agree(self.group, _ENDED)
-      self._watch.close()
-    self.group.close()
+    if self._watch is not None and not self._parted:
+      self._agree(self.group, _ENDED)
+    self._watched("the end of the group", self.group.close)
+
+  def _end_program(self) -> None:
+    try:
+      self.end()
+    finally:
+      if self._watch is not None:
+        self._watch.ends()
 
   # *** collectives ***
 
   def group_of(self, ranks: tuple[int, ...]) -> Group:
     """The group of some ranks, made when it is first asked for: by all of them at the same point of the program."""
     if ranks not in self._groups:
-      self._groups[ranks] = self.group.split(ranks)
+      self._groups[ranks] = self._watched(f"the making of a group of ranks {ranks}", self.group.split, ranks)
     return self._groups[ranks]
 
   def collective(
@@ -156,7 +162,8 @@ class World:
     if len(set(digests)) == 1:
       return
     self._parted = True
-    texts = self._all_bytes(group, "\n".join(graph_lines(digest.hex())).encode())
+    lines = "\n".join(graph_lines(digest.hex())).encode()
+    texts = self._watched("the comparison of graphs, node by node", self._all_bytes, group, lines)
     if digest == _ENDED:
       print(f"tiny_dist: rank {self.rank} ends, and other ranks go on: {self._said(digests)}", file=sys.stderr)
       return
@@ -296,7 +303,7 @@ def _difference(digests: Sequence[bytes], texts: Sequence[bytes]) -> str:
 def _agree_on_random_numbers(found: World) -> None:
   """All ranks go on with the random numbers of rank 0, unless they have the same already."""
   state = bytearray(struct.pack("=2Q", STREAM.key, STREAM.counter))
-  found.group.broadcast(memoryview(state), 0)
+  found._watched("the agreement on random numbers", found.group.broadcast, memoryview(state), 0)
   STREAM.key, STREAM.counter = struct.unpack("=2Q", state)
 
 
@@ -326,10 +333,17 @@ def init() -> World:
   An error that nobody catches ends all ranks from now on. Raises `Unusable`, with what each installed group says.
   """
   if not _world:
-    found = World(*opened(started(), DIST_GROUP.value))
+    start = started()
+    watch = Watch(start.rank, start.size) if start.size > 1 else None
+    try:
+      found = World(*opened(start, DIST_GROUP.value), watch)
+    except BaseException:
+      if watch is not None:
+        watch.close()
+      raise
     use_world(found)
     sys.excepthook = _fail
-    atexit.register(found.end)
+    atexit.register(found._end_program)
     _agree_on_random_numbers(found)
   return _world[0]
 

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tiny_dist import system
@@ -28,14 +29,42 @@ DIST_TIMEOUT = ContextVar(
 _PAGE = 4096
 _HEAD = struct.Struct("=QQ")  # steps begun, length of the words
 
+_GONE = 5.0
+"""Seconds for which a rank that waits for one that is gone leaves the end to the launcher."""
+
 # It waits until the rank has closed the pipe, by an end of any kind. Of the ranks of a machine the first that ends by
 # surprise speaks, for its launcher kills the others: the file is made once. Who says itself why all end makes it, too.
+# While the fabric begins, ends, or ends all ranks, no thread of the rank may run: it has limits here. Slurm sends what
+# asks a job to stop to this process as well, which is deaf to it.
 _OUTLIVES = """
-import mmap, os, sys, time
-pipe, page, marker, who = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-said = os.read(pipe, 1)
+import mmap, os, select, signal, sys, time
+pipe, page, rank, slow, limit = map(int, sys.argv[1:6])
+marker, who = sys.argv[6:]
+stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+def say(words):
+  print(f"tiny_dist: {who} {words}", file=sys.stderr, flush=True)
+def kill():
+  if os.getppid() == rank:
+    os.kill(rank, signal.SIGKILL)
+def heard(words):
+  began = time.monotonic()
+  for seconds in sorted({slow, limit} - {0}):
+    if not select.select([pipe], [], [], max(0, began + seconds - time.monotonic()))[0]:
+      say(f"waits since {seconds} s for {words}" + ("; it ends" if seconds == limit else ""))
+      if seconds == limit:
+        kill()
+        sys.exit()
+  return os.read(pipe, 1)
+for number in stops:
+  signal.signal(number, signal.SIG_IGN)
+said = heard("ranks that have not called init")
+if said == b"=":
+  said = os.read(pipe, 1)
 if said == b".":
+  heard("ranks that do not end")
   sys.exit()
+for number in stops:
+  signal.signal(number, signal.SIG_DFL)
 try:
   os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
 except OSError:
@@ -44,11 +73,13 @@ except OSError:
 if not said:
   words = mmap.mmap(page, 4096, access=mmap.ACCESS_READ)
   doing = words[16:16 + int.from_bytes(words[8:16], sys.byteorder)].decode()
-  print(f"tiny_dist: {who} has ended by surprise, {doing}", file=sys.stderr, flush=True)
+  say(f"has ended by surprise, {doing}")
 sys.stderr.close()
 os.close(2)
 time.sleep(20)
 os.unlink(marker)
+if said:
+  kill()
 """
 
 
@@ -56,8 +87,9 @@ class Watch:
   """The page of this rank, and who looks at it. `others` tells where those of other ranks are: (machine, process,
   file descriptor) of each; it is asked once."""
 
-  def __init__(self, rank: int, size: int, abort: Callable[[int], None]) -> None:
-    self.rank, self.size, self._abort = rank, size, abort
+  def __init__(self, rank: int, size: int) -> None:
+    self.rank, self.size = rank, size
+    self._abort: Callable[[int], None] = os._exit
     self._file = tempfile.TemporaryFile()
     self._file.truncate(_PAGE)
     self._page = mmap.mmap(self._file.fileno(), _PAGE)
@@ -65,10 +97,17 @@ class Watch:
     self._since = 0.0
     self._doing = ""
     self._places: Sequence[tuple[str, int, int]] = ()
+    self._seen: set[int] = set()
+    """Ranks whose pages can be seen from here: containers may have the same name, and not be one machine."""
     self.note("at the start")
     self._pipe: int | None = None
     if system.OUTLIVES:
       self._start_outliving()
+
+  def begun(self, abort: Callable[[int], None]) -> None:
+    """The ranks have found each other. `abort` ends all."""
+    self._abort = abort
+    self._tell(b"=")
     threading.Thread(target=self._look, name="tiny_dist watch", daemon=True).start()
 
   @property
@@ -79,14 +118,16 @@ class Watch:
   def know(self, places: Sequence[tuple[str, int, int]]) -> None:
     """Where the pages of all ranks are."""
     self._places = places
+    self._seen = {rank for rank in range(len(places)) if self._page_of(rank) is not None}
 
   def _start_outliving(self) -> None:
     read, write = os.pipe()
     self._marker = Path(tempfile.gettempdir()) / f"tiny-dist-{os.getppid()}-{system.user()}"
     who = f"rank {self.rank} of {self.size} (process {os.getpid()} on {self.place[0]})"
     page = self._file.fileno()
+    numbers = [read, page, os.getpid(), DIST_SLOW.value, DIST_TIMEOUT.value]
     subprocess.Popen(
-      [sys.executable, "-I", "-S", "-c", _OUTLIVES, str(read), str(page), str(self._marker), who],
+      [sys.executable, "-I", "-S", "-c", _OUTLIVES, *map(str, numbers), str(self._marker), who],
       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **system.outliving((read, page)),
     )  # fmt: skip
     os.close(read)
@@ -111,10 +152,17 @@ class Watch:
     self._page[_HEAD.size : _HEAD.size + 6 + len(words)] = b"after " + words
     self._page[8:16] = struct.pack("=Q", 6 + len(words))
 
-  def close(self) -> None:
-    """This rank ends as it should."""
+  def ends(self) -> None:
+    """This program ends as it should. It may wait for others once more, until it is gone."""
     self._since = 0.0
     self._tell(b".")
+
+  def close(self) -> None:
+    """It has not begun."""
+    self.ends()
+    if self._pipe is not None:
+      os.close(self._pipe)
+      self._pipe = None
 
   def end_all(self, code: int) -> None:
     """Ends all ranks. This one has said why: the ends of the others are no surprise."""
@@ -126,22 +174,21 @@ class Watch:
 
   def _tell(self, how: bytes) -> None:
     if self._pipe is not None:
-      os.write(self._pipe, how)
-      os.close(self._pipe)
-      self._pipe = None
+      with suppress(OSError):  # somebody has killed the process
+        os.write(self._pipe, how)
 
   def late(self) -> str:
     """Who has not come as far as this rank, and what each of them does; in words."""
+    if not self._places:
+      return "one that has not come to the end of `init`"
     found, unknown = [], []
-    for rank, (machine, process, page) in enumerate(self._places):
+    for rank, (_, process, _) in enumerate(self._places):
       if rank == self.rank:
         continue
-      if machine != self.place[0] or not system.SHOWS_FILES:
+      if rank not in self._seen:
         unknown.append(rank)
         continue
-      try:
-        head = system.file_of(process, page)
-      except OSError:
+      if (head := self._page_of(rank)) is None:
         found.append(f"rank {rank} (process {process}), which is gone")
         continue
       steps, length = _HEAD.unpack_from(head)
@@ -152,6 +199,16 @@ class Watch:
       found.append(f"one of the ranks {', '.join(map(str, unknown))}, whose steps cannot be seen from here")
     return "; ".join(found) or "the transfer itself: all ranks take part in it"
 
+  def _page_of(self, rank: int) -> bytes | None:
+    """What another rank does; None where that cannot be seen from here, or no longer."""
+    machine, process, page = self._places[rank]
+    if machine != self.place[0] or not system.SHOWS_FILES:
+      return None
+    try:
+      return system.file_of(process, page)
+    except OSError:
+      return None
+
   def _look(self) -> None:
     said = 0.0
     while True:
@@ -161,7 +218,8 @@ class Watch:
         said = 0.0
         continue
       waited = time.monotonic() - since
-      if limit and waited > limit:
+      gone = waited > _GONE and any(self._page_of(rank) is None for rank in self._seen)
+      if gone or (limit and waited > limit):
         self._say(f"rank {self.rank} has waited {waited:.0f} s in {self._doing} for {self.late()}; it ends all ranks")
         self.end_all(3)
         os._exit(3)

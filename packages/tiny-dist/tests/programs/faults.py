@@ -4,16 +4,20 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
-from tiny_dist import Mesh, RankError, init
+from tiny_dist import Mesh, RankError, Stop, init, started
 from tiny_tensor import Tensor
 
 what = sys.argv[1]
 if what == "away" and os.environ["RANK"] == "1":
   time.sleep(5)
   sys.exit()
+if what == "early" and started().rank == 1:
+  raise ImportError("no module of rank 1")
 world = init()
 mesh = Mesh()
 one = world.rank == 1
@@ -48,6 +52,18 @@ elif what == "killed":
     if one and i == 20:
       os.kill(os.getpid(), signal.SIGKILL)
     (x.sum(0) + 1).numpy()
+elif what == "asked":  # as Slurm does it: every process of the job gets the signal, those that watch too
+  stop = Stop()
+  for path in Path("/proc").glob("[0-9]*/stat"):
+    with suppress(OSError):
+      if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+        os.kill(int(path.parent.name), signal.SIGTERM)
+  if one:
+    os.kill(os.getpid(), signal.SIGTERM)
+  limit = time.monotonic() + 30
+  while not stop.asked() and time.monotonic() < limit:
+    (x.sum(0) + 1).numpy()
+  print("stops\n", end="", flush=True)
 elif what == "failed":
   if one:
     raise OSError("no such file: data.bin")

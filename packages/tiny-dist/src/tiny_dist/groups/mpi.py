@@ -23,6 +23,8 @@ DIST_PROGRESS = ContextVar(
   "1: a thread moves on what ranks send each other over MPI while kernels run; 0: MPI does that as it can, by itself "
   "or when it is called; -1: a thread where a machine has two processors for each of its ranks",
 )  # fmt: skip
+_PATIENCE = 30.0
+"""Seconds within which a call of MPI that only asks has to come back."""
 
 
 class _Progress(threading.Thread):
@@ -50,7 +52,12 @@ class _Progress(threading.Thread):
     with self._changed:
       self._ends = True
       self._changed.notify()
-    self.join()
+    self.join(_PATIENCE)
+    if self.is_alive():
+      reason = f"the thread that moves messages on has been in a call of MPI for {_PATIENCE:.0f} s"
+      raise RuntimeError(
+        f"{reason}, which should come back at once: MPI hangs. DIST_PROGRESS=0 does without the thread"
+      )
 
   def run(self) -> None:
     """The thread."""
