@@ -1,8 +1,8 @@
-"""A kernel of AMD's GPUs that is written by hand, which several tests use."""
+"""Kernels of AMD's GPUs that are written by hand, which several tests use."""
 
 from __future__ import annotations
 
-from tiny_asm_amd import Isa, Kernel, code_object, null, s, v
+from tiny_asm_amd import Isa, Kernel, Label, code_object, null, s, v
 from tiny_runtime import Binary
 from tiny_uop import ParamInfo, UOp, dtypes
 
@@ -24,11 +24,29 @@ def doubled(chip: str = "gfx1100", swapped: bool = False, wait: bool = True) -> 
     isa.global_store_b32(v[0], v[1], to),
     isa.s_endpgm(),
   ]
-  made = Kernel.of(chip, "doubled", body, argument_bytes=16, threads=32)
+  return _binary(Kernel.of(chip, "doubled", body, argument_bytes=16, threads=32))
+
+
+def counting(chip: str, times: int) -> Binary:
+  """A loop of so many rounds, which does nothing else; takes the arguments of `doubled`."""
+  isa, loop = Isa(chip), Label("loop")
+  subtract = isa.s_sub_co_u32 if chip.startswith("gfx12") else isa.s_sub_u32
+  body = [
+    isa.s_movk_i32(s[4], times),
+    loop,
+    subtract(s[4], s[4], 1),
+    isa.s_cmp_lg_u32(s[4], 0),
+    isa.s_cbranch_scc1(loop),
+    isa.s_endpgm(),
+  ]
+  return _binary(Kernel.of(chip, "counting", body, argument_bytes=16, threads=32))
+
+
+def _binary(made: Kernel) -> Binary:
   one, sizes = UOp.const(dtypes.int32, 1), [UOp.const(dtypes.int32, n) for n in (N // 32, 32)]
   params = tuple(ParamInfo(n, dtypes.float32, N, n == 0, n == 1) for n in range(2))
   ops, nbytes = UOp.const(dtypes.int32, N), UOp.const(dtypes.int32, 8 * N)
   text = "\n".join(map(str, made.body))
   return Binary(
-    code_object([made]), "doubled", (sizes[0], one, one), (sizes[1], one, one), params, (), ops, nbytes, text
+    code_object([made]), made.name, (sizes[0], one, one), (sizes[1], one, one), params, (), ops, nbytes, text
   )

@@ -466,7 +466,8 @@ def misused(backend: ModelBackend, device: QueueDevice) -> str:
   [
     (0, struct.pack("<H", 2 | 1 << 8 | 2 << 11), "does not see what the host wrote"),
     (0, struct.pack("<H", 2 | 1 << 8 | 2 << 9 | 1 << 11), "would not see what was written"),
-    (0, struct.pack("<H", 1 << 8 | 2 << 9), "packet of type 0"),
+    (0, struct.pack("<H", 4 | 1 << 8 | 2 << 9), "packet of type 4"),
+    (0, struct.pack("<H", 1 << 8 | 2 << 9), "packet of AMD's own"),
     (0, struct.pack("<H", 1), "is invalid"),
     (2, struct.pack("<H", 1), "with setup 1"),
     (4, struct.pack("<H", 63), "in workgroups of"),

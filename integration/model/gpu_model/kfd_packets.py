@@ -19,14 +19,20 @@ from gpu_model.machine import Buffer, Options, Sizes, Wrong, launch
 from tiny_runtime_amd.code_object import CodeObject
 
 if TYPE_CHECKING:
+  import numpy as np
+  from numpy.typing import NDArray
+
+  from gpu_model.amd_traces import Run
   from gpu_model.kfd import Model
+  from gpu_model.kfd_recording import Recorder
 
 PACKET = 64
-INVALID, DISPATCH, BARRIER = 1, 2, 3
+VENDOR, INVALID, DISPATCH, BARRIER = 0, 1, 2, 3
 SYSTEM = 2
 INSUFFICIENT_SCRATCH, INVALID_CODE = 1, 8
 KernelPacket = struct.Struct("<HHHHHHIIIIIQQQQ")
 BarrierPacket = struct.Struct("<HHI5QQQ")
+IndirectPacket = struct.Struct("<HH4II8IQ")
 Descriptor = struct.Struct("<IIIIq")
 MEMORY_EVENT = struct.Struct("<IIIIQII")
 
@@ -45,6 +51,10 @@ class Processor:
     self.launched: deque[str] = deque(maxlen=64)
     self.private = 0
     """The most bytes of private memory that a launch had."""
+    self.steps: list[Run] = []
+    """The waves of the last launch that was recorded."""
+    self.recorders: dict[int, Recorder] = {}
+    """By GPU; of those that recorded something."""
     self.instructions = 0
     """Of waves, that machine code was run for."""
 
@@ -117,6 +127,8 @@ class Processor:
         self._dispatch(queue, place)
       elif kind == BARRIER:
         self._barrier(queue, place)
+      elif kind == VENDOR:
+        self._indirect(queue, place)
       else:
         raise Misuse(f"a packet of type {kind}")
       ctypes.c_uint16.from_address(place).value = INVALID
@@ -151,6 +163,24 @@ class Processor:
         raise Blocked
     self._complete(queue, header, signal, ticks())
 
+  def _indirect(self, queue: Queue, place: int) -> None:
+    """A packet of AMD's own, after ROCm's runtime: others of the kind PM4, by their address."""
+    header, kind, jump, low, high, size, behind, *reserved, signal = IndirectPacket.unpack(read(place, PACKET))
+    if header >> 13 or not header >> 8 & 1 or kind != 1 or behind != 10 or any(reserved):
+      raise Misuse(f"a packet of AMD's own, header {header:#x}, kind {kind}, {behind} words behind it")
+    if jump != 0xC0023F00 or low & 3 or size >> 20 != 8 or not size & 0xFFFFF:
+      raise Misuse(f"a jump to packets of {jump:#x}, {low:#x}, {size:#x}")
+    self.recorder(queue.gpu_id).execute(high << 32 | low, size & 0xFFFFF)
+    self._complete(queue, header, signal, ticks())
+
+  def recorder(self, gpu_id: int) -> Recorder:
+    """What records launches of a GPU."""
+    from gpu_model.kfd_recording import Recorder  # which needs tiny-asm-amd
+
+    if gpu_id not in self.recorders:
+      self.recorders[gpu_id] = Recorder(self.model, gpu_id)
+    return self.recorders[gpu_id]
+
   def _dispatch(self, queue: Queue, place: int) -> None:
     header, setup, *rest = KernelPacket.unpack(read(place, PACKET))
     x, y, z, reserved, grid_x, grid_y, grid_z, private, local, code, arguments, reserved2, signal = rest
@@ -177,6 +207,8 @@ class Processor:
       self.model.raises = 0
       self.model.raise_exception(queue, exception)
       raise Stop
+    if (recorder := self.recorders.get(queue.gpu_id)) is not None:
+      recorder.check_launch()
     begin = ticks()
     gx, gy, gz = (size // group for size, group in zip(grid, threads))
     if source is None:
@@ -247,13 +279,25 @@ class Processor:
     given = emulator.Launch(
       self.model.chip, code + distance, arguments, argument_bytes, descriptor, local, private, groups, threads, regions
     )
+    recorder = self.recorders.get(queue.gpu_id)
+    steps: list[NDArray[np.uint64]] | None = [] if recorder is not None and recorder.recording else None
     try:
-      self.instructions += emulator.run(given)
+      self.instructions += emulator.run(given, steps=steps)
+      if steps and recorder is not None:
+        self._record(recorder, steps[0], code + distance, threads)
     except emulator.Unknown as error:
       raise Misuse(f"the emulator cannot run this code: {error}") from error
     except emulator.Fault as error:
       self.model.wrong = str(error)
       self._fault(queue, word(arguments) // 4096 * 4096)
+
+  def _record(self, recorder: Recorder, steps: NDArray[np.uint64], entry: int, threads: Sizes) -> None:
+    from gpu_model.amd_traces import Code, record, runs_of
+
+    waves = -(-threads[0] * threads[1] * threads[2] // self.model.facts.wave)
+    self.steps = runs_of(steps, waves)
+    code = Code(lambda byte: read(entry + byte, 20), self.model.chip)
+    recorder.launched(record(self.steps, code, recorder.shape, recorder.traced, 100))
 
   def _fault(self, queue: Queue, address: int) -> None:
     """What happens where a kernel goes astray: all queues of the process stop, and it is told."""

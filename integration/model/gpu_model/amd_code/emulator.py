@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_model.amd_code.decoding import Op, Unknown, codes, decoded
 from gpu_model.amd_code.families import COUNTERS
@@ -86,7 +87,7 @@ class _Launch(ctypes.Structure):
     ("group_register", ctypes.c_int32), ("group_bits", ctypes.c_int32), ("packed", ctypes.c_int32),
     ("argument_register", ctypes.c_int32), ("float_mode", ctypes.c_int32), ("ieee", ctypes.c_int32),
     ("backwards", ctypes.c_int32), ("most_steps", ctypes.c_int64), ("counters", ctypes.c_char_p * 4),
-    ("counted", ctypes.c_int64),
+    ("counted", ctypes.c_int64), ("logged", ctypes.c_int32),
   ]  # fmt: skip
 
 
@@ -159,9 +160,11 @@ def _code(code: bytes, chip: str) -> _Code:
   return found
 
 
-def run(launch: Launch, seen: set[int] | None = None) -> int:
+def run(launch: Launch, seen: set[int] | None = None, steps: list[NDArray[np.uint64]] | None = None) -> int:
   """Run all workgroups; how many instructions of waves that were. To `seen` come bytes of the code where something was
-  run: a wait only if something was waited for. Raises Fault, and Unknown for an instruction that is not known here."""
+  run: a wait only if something was waited for. To `steps` comes each instruction that was run, in order: the number of
+  its wave, in the upper half, and its byte in the code. Raises Fault, and Unknown for an instruction that is not known
+  here."""
   family = family_of(launch.chip)
   end = max((high for low, high in launch.regions if low <= launch.entry < high), default=0)
   code = _code(ctypes.string_at(launch.entry, max(0, min(end - launch.entry, DISTINCT)) // 4 * 4), launch.chip)
@@ -170,7 +173,13 @@ def run(launch: Launch, seen: set[int] | None = None) -> int:
   given.regions, given.region_count = regions.ctypes.data, len(regions)
   program = code.program
   code.seen[:] = 0
-  failed = library(64 if family == "cdna" else 32).run(ctypes.byref(given), ctypes.byref(program))
+  given.logged = int(steps is not None)
+  machine = library(64 if family == "cdna" else 32)
+  failed = machine.run(ctypes.byref(given), ctypes.byref(program))
+  if steps is not None:
+    first = ctypes.POINTER(ctypes.c_uint64)()
+    count = machine.steps_of(ctypes.byref(first))
+    steps.append(np.ctypeslib.as_array(first, (count,)).copy() if count else np.zeros(0, np.uint64))
   if seen is not None:
     seen.update(4 * int(n) for n in np.flatnonzero(code.seen))
     wait, ops, size = codes()["s_waitcnt"], bytes(code.ops), ctypes.sizeof(Op)

@@ -24,6 +24,7 @@ struct Launch {
   i64 most_steps;
   const char* counters[COUNTERS];
   i64 counted;  // out: instructions that were run
+  i32 logged;   // each instruction goes to `steps`
 };
 
 struct Group {

@@ -65,6 +65,13 @@ static void published(Wave& w) {
     }
 }
 
+// Which wave ran which instruction, in order, for launches that ask for it: the wave's number, and the byte of the code.
+static std::vector<u64> steps;
+extern "C" i64 steps_of(u64** first) {
+  *first = steps.data();
+  return steps.size();
+}
+
 // Runs a wave to its next barrier or its end.
 static void go(Wave& w, Program& p) {
   w.state = 0;
@@ -77,6 +84,7 @@ static void go(Wave& w, Program& p) {
       n = p.index[w.pc >> 2];
     }
     const Op& o = p.ops[n];
+    if (w.launch->logged) steps.push_back(u64(w.group->serial * w.group->waves.size() + w.number) << 32 | u64(w.here));
     w.pc += o.size;
     w.clock++;
     if (++w.steps > u64(w.launch->most_steps)) fault("a wave was not done after %lld instructions", (long long)w.launch->most_steps);
@@ -95,6 +103,7 @@ static void go(Wave& w, Program& p) {
 extern "C" int run(Launch* l, Program* p) {
   const u32 total = l->threads[0] * l->threads[1] * l->threads[2], count = (total + W - 1) / W;
   static std::vector<std::unique_ptr<Wave>> pool;
+  steps.clear();
   while (pool.size() < count) pool.emplace_back(new Wave());
   Group g;
   Shadow marks;

@@ -8,11 +8,12 @@ and `amd_signal_t`, which its packet processor reads).
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from tiny_runtime.hcq import Sizes
 
 PACKET = 64
-INVALID, DISPATCH, BARRIER = 1, 2, 3
+VENDOR, INVALID, DISPATCH, BARRIER = 0, 1, 2, 3
 """Types of packets. The processor waits at one that is INVALID, and makes those INVALID that it has taken."""
 NONE, AGENT, SYSTEM = 0, 1, 2
 """Scopes of fences: what is written is seen by no one else, by this GPU, by all."""
@@ -25,6 +26,9 @@ MOST_THREADS = (1 << 32) - 1
 
 _DISPATCH = struct.Struct("<HHHHHHIIIIIQQQQ")
 _BARRIER = struct.Struct("<HHI5QQQ")
+_INDIRECT = struct.Struct("<HH4II8IQ")
+_PM4_INDIRECT, _BEHIND = 1, 10
+"""AMD's own kind of packet that names others of the kind PM4, and how many words of it follow those that do."""
 
 
 def header(kind: int, acquire: int, release: int) -> int:
@@ -48,6 +52,11 @@ def barrier(first: int, signal: int, depends: int = 0) -> bytes:
   """A packet that does nothing but wait, for the packets before and for a signal to be 0 if one is given, and
   signal."""
   return _BARRIER.pack(first, 0, 0, depends, 0, 0, 0, 0, 0, signal)
+
+
+def indirect(first: int, packet: Sequence[int], signal: int) -> bytes:
+  """A packet of AMD's own, after ROCm's runtime: the four words of `packet`, of the kind PM4, are carried out."""
+  return _INDIRECT.pack(first, _PM4_INDIRECT, *packet, _BEHIND, *[0] * 8, signal)
 
 
 SIGNAL_PLACE = 56

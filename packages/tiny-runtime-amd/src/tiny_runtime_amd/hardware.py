@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from tiny_runtime import Binary, Capabilities, CompileError, DeviceInfo, DeviceLost, OutOfMemory, Unavailable
-from tiny_runtime.hcq import Block, Command, Kind, Launch, Timeline
+from tiny_runtime.contract import Recording
+from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Launch, Timeline
 from tiny_runtime_amd import aql
 from tiny_runtime_amd.arch import Arch
 from tiny_runtime_amd.faults import Faults
@@ -16,6 +18,7 @@ from tiny_runtime_amd.kfd import KFD, KFDError
 from tiny_runtime_amd.memory import Memories
 from tiny_runtime_amd.process import Process
 from tiny_runtime_amd.queue import AQLQueue
+from tiny_runtime_amd.recorder import Recorder
 from tiny_runtime_amd.scratch import scratch_for
 from tiny_uop import dtypes
 from tiny_uop.updates import GPU_UPDATES
@@ -41,6 +44,7 @@ class AMDHardware:
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=arch.local_memory, max_local_size=MOST_THREADS,
       atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, graph_times=True, peers=True,
+      recordings=True,
     )  # fmt: skip
     self.info = DeviceInfo(name, str(arch), gpu.memory, capabilities)
     self.memories = Memories(process, gpu, name)
@@ -194,6 +198,24 @@ class AMDHardware:
     begins, ends = self._queue.spans()
     zero, second = begins[0], self.clock.frequency
     return [(max(0, begin - zero) / second, max(0, end - zero) / second) for begin, end in zip(begins, ends)]
+
+  # *** recording ***
+
+  @cached_property
+  def recorder(self) -> Recorder:
+    """What has the GPU record launches, with memory of its own. Raises OutOfMemory."""
+    return Recorder(self.memories, self.gpu, self.arch)
+
+  def prepare_recorded(self, dispatch: Dispatch) -> bytearray:
+    """See RecordingHardware."""
+    self.recorder.prepare()
+    return self._queue.prepare([self.recorder.start, dispatch, self.recorder.stop])
+
+  def recording(self, binary: Binary, read: Callable[[int, int], bytes]) -> Recording:
+    """See RecordingHardware."""
+    (_, begin, _), (_, end, _) = self._queue.spans()
+    seconds = max(0, end - begin) / self.clock.frequency
+    return self.recorder.read(binary.entry, binary.code, seconds, read)
 
   def close(self, lost: bool) -> None:
     """See Hardware."""

@@ -8,12 +8,13 @@ from array import array
 from collections.abc import Sequence
 
 from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Ring, Signal, Wait
-from tiny_runtime_amd import aql
+from tiny_runtime_amd import aql, pm4
 from tiny_runtime_amd.faults import Faults, queue_error, queue_exception
 from tiny_runtime_amd.gpus import Gpu, SaveArea
 from tiny_runtime_amd.kernels import AMDKernel
 from tiny_runtime_amd.kfd import COMPUTE_AQL, KFD, MOST_PERCENT, PRIORITY, Apertures, KFDError, SaveAreaHeader
 from tiny_runtime_amd.memory import Memories
+from tiny_runtime_amd.recorder import Indirect
 from tiny_runtime_amd.scratch import Scratch
 
 PACKETS = 1 << 14
@@ -110,7 +111,7 @@ class AQLQueue:
 
   # *** packets ***
 
-  def encode(self, command: Command, first: bool, last: bool) -> bytes:
+  def encode(self, command: Command | Indirect, first: bool, last: bool) -> bytes:
     """The packet of a command. The first of a submission sees what the host wrote, the last shows the host all and
     signals; between them the GPU's own caches will do, but where another GPU is waited for, or waits."""
     if isinstance(command, Signal):
@@ -118,6 +119,10 @@ class AQLQueue:
     if isinstance(command, Wait):
       timeline = self.structure.address + TIMELINE if last else 0
       return aql.barrier(self._header(aql.BARRIER, True, last), timeline, command.fence)
+    if isinstance(command, Indirect):
+      timeline = self.structure.address + TIMELINE if last else 0
+      named = pm4.indirect(command.address, command.words)
+      return aql.indirect(self._header(aql.VENDOR, first, last), named, timeline)
     assert isinstance(command, Dispatch) and isinstance(command.kernel, AMDKernel)
     kernel = command.kernel
     kernel.check(command.global_size, command.local_size)
@@ -136,7 +141,7 @@ class AQLQueue:
     """A submission that does nothing, and is done."""
     return bytearray(aql.barrier(self._header(aql.BARRIER, True, True), self.structure.address + TIMELINE))
 
-  def prepare(self, commands: Sequence[Command]) -> bytearray:
+  def prepare(self, commands: Sequence[Command | Indirect]) -> bytearray:
     """Packets of a submission, one after the other. What comes after a wait sees all, as the first does; a packet has
     one signal, so where the last is another's there is one more."""
     last = len(commands) - 1

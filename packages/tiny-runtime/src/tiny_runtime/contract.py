@@ -18,7 +18,7 @@ from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
 from tiny_uop.records import dataclass
 
-API: tuple[int, int] = (1, 7)
+API: tuple[int, int] = (1, 8)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
 and a minor not above."""
 
@@ -97,6 +97,8 @@ class Capabilities:
   """Implements `Trims`: memory that is kept only to save time goes back to the system on demand. (Since 1.7.)"""
   graph_changes: bool = False
   """With `graphs`: implements `GraphChanges`: many calls of a graph change at once. (Since 1.7.)"""
+  recordings: bool = False
+  """Implements `Recordings`: the hardware records what the waves of a launch do, and counts. (Since 1.8.)"""
   stream: str = ""
   """Implements `Streamed`: whose API the stream of its launches belongs to, "cuda" for CUDA's driver. Other libraries
   put work of their own between launches there. (Since 1.7.)"""
@@ -298,6 +300,38 @@ class GraphTimes(Protocol):
     their order; both the same for a call without anything to run. Asked for after each such run, if at all: to tell
     them must cost no other run anything, and that one little. What is given stays as it is, and is looked at later:
     a sequence may be made of what was noted then."""
+
+
+@dataclass(frozen=True)
+class Recording:
+  """What the hardware recorded of one launch, in the vendor's own form; `tiny_viz` reads AMD's."""
+
+  arch: str
+  """Of the device."""
+  code: bytes
+  """The code object that ran, and the name of the `kernel` in it."""
+  kernel: str
+  seconds: float
+  """That the kernel took, as for `Device.launch`."""
+  traces: tuple[tuple[int, bytes], ...]
+  """Thread traces: the number of a shader engine, and its packets."""
+  counters: bytes
+  """Performance counters, 64 bits each."""
+  layout: tuple[tuple[str, str, int, dict[str, int]], ...]
+  """What they are: name, the block that counts, the byte at which its values begin, and the parts of the GPU of which
+  there is one each, the largest first: `{"xcc": 8, "se": 4}`."""
+
+
+@runtime_checkable
+class Recordings(Protocol):
+  """Optional, claimed by `Capabilities.recordings`: launches of which the hardware records what each wave did."""
+
+  def launch_recorded(
+    self, program: Program, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int],
+    global_size: tuple[int, ...], local_size: tuple[int, ...],
+  ) -> Recording:  # fmt: skip
+    """As `Device.launch` with `wait`, on its own: nothing else runs meanwhile. Raises OutOfMemory where there is no
+    room for what is recorded."""
 
 
 @runtime_checkable

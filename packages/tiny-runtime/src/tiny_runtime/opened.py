@@ -16,7 +16,18 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import Backend, Compiler, Device, Graph, GraphChange, GraphCopy, GraphKernel, Memory, Program
+from tiny_runtime.contract import (
+  Backend,
+  Compiler,
+  Device,
+  Graph,
+  GraphChange,
+  GraphCopy,
+  GraphKernel,
+  Memory,
+  Program,
+  Recording,
+)
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.errors import BackendError, Broken, DeviceLost, OutOfMemory
 from tiny_runtime.plugins.plugin import describe, is_fault, shown
@@ -191,6 +202,15 @@ class OpenDevice:
       finally:
         if self._released:
           self._free_released()
+
+  def launch_recorded(
+    self, name: str, program: Program, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int],
+    global_size: tuple[int, ...], local_size: tuple[int, ...],
+  ) -> Recording:  # fmt: skip
+    """Run a program called `name`, and record what the hardware tells of it. Only where `capabilities.recordings`."""
+    launch, action = self.device.launch_recorded, f"recording kernel {name} on {self.name}"  # type: ignore[attr-defined]  # claimed
+    recording: Recording = self._call(action, launch, program, buffers, integers, global_size, local_size)
+    return recording
 
   def make_graph(
     self, calls: Sequence[GraphKernel | GraphCopy], memories: Sequence[Memory], others: Sequence[OpenDevice] = ()

@@ -140,9 +140,10 @@ _RDNA4_OPERATIONS = {
   0x7A: "barrier", 0xBD: "other",
 }  # fmt: skip
 _CDNA_OPERATIONS = {
-  0: "scalar memory", 1: "scalar", 4: "memory", 5: "vector", 6: "local memory", 13: "branch not taken", 14: "memory",
-  15: "end", 18: "vector",
+  0: "scalar memory", 1: "scalar", 4: "memory", 5: "vector", 6: "local memory", 12: "branch taken",
+  13: "branch not taken", 14: "memory", 15: "end", 18: "vector",
 }  # fmt: skip
+"""12, of which there is no recording, after AMD's list of GCN's types of instructions, which the others agree with."""
 
 
 @cache

@@ -135,6 +135,8 @@ class _Walk:
     self.address = program.entry if program is not None else 0
     self.untold: list[Step] = []
     """Issued, and not told yet what it was (CDNA)."""
+    self.later: list[tuple[int, str]] = []
+    """What was issued behind a branch of which it is not told yet whether it is taken (CDNA)."""
 
   def fail(self, problem: str) -> None:
     self.wave.problem = self.wave.problem or problem
@@ -178,6 +180,9 @@ class _Walk:
 
   def issued(self, time: int, state: str) -> None:
     """What ISSUE says of a wave; INST tells later what was issued."""
+    if self.untold and self.untold[-1].instruction.mnemonic.startswith("s_cbranch"):
+      self.later.append((time, state))
+      return
     made = self.step(time, "" if state == "issued" else state)
     if made is not None and state == "issued":
       self.untold.append(made)
@@ -190,6 +195,12 @@ class _Walk:
     told = self.operations.get(code, "")
     if not self.fits(found, told):
       self.differs(time, address, told, found)
+    if told == "branch taken":
+      self.address = target_of(address, found)
+    if not self.untold:
+      waiting, self.later = self.later, []
+      for each in waiting:
+        self.issued(*each)
 
   def differs(self, time: int, address: int, told: str, found: Instruction) -> None:
     self.fail(

@@ -27,6 +27,7 @@ from tiny_runtime.contract import (
   HostImport,
   HostMapped,
   Peers,
+  Recordings,
   Streamed,
   Trims,
 )
@@ -81,7 +82,7 @@ def wrap_device(device: Device) -> Device:
   claims = {
     HostMapped: record.host_mapped, HostImport: record.host_import, Peers: record.peers, Graphs: record.graphs,
     GraphTimes: record.graph_times, GraphChanges: record.graph_changes, Trims: record.trims,
-    Streamed: bool(record.stream),
+    Streamed: bool(record.stream), Recordings: record.recordings,
   }  # fmt: skip
   wrapped: Device = _device_class(*(protocol for protocol, claimed in claims.items() if claimed))(device)
   return wrapped

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields
 from inspect import getattr_static
+from math import prod
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -34,6 +35,7 @@ METHODS = {
   "graph_times": ("make_graph", "run_graph", "graph_times"),
   "graph_changes": ("make_graph", "run_graph", "change_graph"),
   "stream": ("enter_stream", "address_of"),
+  "recordings": ("launch_recorded",),
 }
 """What a device has that makes the claim."""
 
@@ -51,6 +53,7 @@ SUITES = {
     "reentrant",
     "trims",
     "stream",
+    "recordings",
   ],
   "test_level5_graphs": ["graphs", "peer_graphs", "graph_times", "graph_changes"],
   "test_level5_peers": ["peers"],
@@ -156,6 +159,30 @@ def test_trims(target: Target) -> None:
       add(target, 1)(result, source)
       device.trim()
       target.demand_numbers(result, [42] * COUNT, "memory that was allocated after trim", look_at)
+
+
+def test_recordings(target: Target) -> None:
+  """A launch of which the hardware records what waves do comes in its turn, and computes what it computes without."""
+  target.needs("recordings")
+  device: Any = target.device
+  kernel = add(target, 1)
+  with target.memories([41] * COUNT, [0] * COUNT, [0] * COUNT) as (source, between, result):
+    kernel(between, source)
+    call = kernel.call((result, 0), (between, 0))
+    given = (call.program, call.buffers, call.integers, call.global_size, call.local_size)
+    found = device.launch_recorded(*given)
+    kernel(between, result)
+    look_at = "launch_recorded is launch with wait, and what has the hardware record it before and behind the kernel"
+    target.demand_numbers(result, [43] * COUNT, "what a recorded launch wrote", look_at)
+    target.demand_numbers(between, [44] * COUNT, "what a launch behind it wrote", look_at)
+    nothing = device.launch_recorded(*given[:3], (0, *call.global_size[1:]), call.local_size)
+  what = "a Recording names what ran, and the seconds that it took"
+  demand(found.arch == target.device.info.arch and found.kernel == kernel.binary.entry, what, got=found.kernel)
+  demand(found.code == kernel.binary.code and 0 < found.seconds < 60, what, got=found.seconds)
+  for name, _, begin, parts in found.layout:
+    end, size = begin + 8 * prod(parts.values()), len(found.counters)
+    demand(end <= size, f"the values of {name} are in `counters`", expected=f"{end} bytes", got=size)
+  demand(not nothing.traces and nothing.seconds == 0, "a recorded launch of no workgroups has nothing to tell")
 
 
 def test_memory_is_aligned(target: Target) -> None:

@@ -16,7 +16,7 @@ from tiny_runtime.execution.collectives import CollectiveLaunch
 from tiny_runtime.execution.measure import measure_on
 from tiny_runtime.execution.printing import print_binary, print_launch
 from tiny_runtime.opened import OpenDevice
-from tiny_runtime.profiling.recording import begin, end
+from tiny_runtime.profiling.recording import begin, end, recorded
 from tiny_runtime.units import short
 from tiny_uop import Ops, UOp, collective_of
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
@@ -174,12 +174,21 @@ class KernelLaunch:
     global_size, local_size, ops, nbytes = self.sizes
     seconds = 0.0 if wait else None
     debug = DEBUG.value
-    if 0 not in global_size:
+    recording = None
+    if 0 not in global_size and start and recorded(loaded.opened.capabilities):
+      recording = loaded.opened.launch_recorded(
+        loaded.name, loaded.program, memory, self.integers, global_size, local_size
+      )
+      seconds = recording.seconds
+    elif 0 not in global_size:
       seconds = loaded.opened.launch(
         loaded.name, loaded.program, memory, self.integers, global_size, local_size, wait or debug >= 2 or start > 0
       )  # fmt: skip
     if start:
-      end(start, "kernel", loaded.name, loaded.opened.name, seconds, ops, nbytes, 1, self.origins, key=loaded.key)
+      end(
+        start, "kernel", loaded.name, loaded.opened.name, seconds, ops, nbytes, 1, self.origins, key=loaded.key,
+        recording=recording,
+      )  # fmt: skip
     if count:
       GlobalCounters.count(1, ops, nbytes, seconds or 0.0)
     if debug >= 2:

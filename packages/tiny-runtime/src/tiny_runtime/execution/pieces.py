@@ -13,7 +13,7 @@ from tiny_runtime.execution.collectives import CollectiveLaunch
 from tiny_runtime.execution.launch import CopyLaunch, KernelLaunch, Launch
 from tiny_runtime.opened import OpenDevice
 from tiny_runtime.profiling.record import Call
-from tiny_runtime.profiling.recording import begin, by_kernel, end, replayed
+from tiny_runtime.profiling.recording import begin, by_kernel, end, recorded, replayed
 from tiny_uop.context import DEBUG
 
 
@@ -103,7 +103,8 @@ class DevicePiece(Piece):
   def run(self) -> None:
     """See Piece."""
     start = begin()
-    apart = DEBUG.value >= 2 or (start > 0 and not self.opened.capabilities.graph_times and by_kernel())
+    record = self.opened.capabilities
+    apart = DEBUG.value >= 2 or (start > 0 and (recorded(record) or not record.graph_times and by_kernel()))
     if self._graph is None or self._frees != Buffer.frees or apart:
       if apart or not self._prepare():
         return super().run()

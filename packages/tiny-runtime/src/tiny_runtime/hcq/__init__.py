@@ -11,6 +11,7 @@ from tiny_runtime.hcq.hardware import (
   Launch,
   PeerHardware,
   Prepared,
+  RecordingHardware,
   Signal,
   Sizes,
   TimedHardware,
@@ -27,6 +28,6 @@ from tiny_runtime.settings import QUEUE_TIMEOUT
 
 __all__ = [
   "QUEUE_TIMEOUT", "Block", "Command", "Dispatch", "Hardware", "HostRing", "Kernel", "Kind", "Launch",
-  "PeerHardware", "Prepared", "Program", "QueueDevice", "Ring", "Signal", "Sizes", "TimedHardware", "Timeline",
-  "Transfer", "Wait", "Work", "three",
+  "PeerHardware", "Prepared", "Program", "QueueDevice", "RecordingHardware", "Ring", "Signal", "Sizes",
+  "TimedHardware", "Timeline", "Transfer", "Wait", "Work", "three",
 ]  # fmt: skip

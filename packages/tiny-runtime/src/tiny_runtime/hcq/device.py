@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import GraphCopy, GraphKernel
+from tiny_runtime.contract import GraphCopy, GraphKernel, Recording
 from tiny_runtime.errors import DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.hcq.graph import Copies, Graph, Instance
 from tiny_runtime.hcq.hardware import (
@@ -19,6 +19,7 @@ from tiny_runtime.hcq.hardware import (
   Hardware,
   Kind,
   Launch,
+  RecordingHardware,
   Signal,
   TimedHardware,
   Wait,
@@ -36,9 +37,9 @@ T = TypeVar("T")
 
 
 class QueueDevice:
-  """See `tiny_runtime.contract.Device`, `Graphs`, `GraphTimes` (claimed if the driver is a `TimedHardware`) and `Peers`
-  (claimed if it is a `PeerHardware`), whose methods these are. Raises Unavailable where the host has no memory for it,
-  and closes `hardware` then."""
+  """See `tiny_runtime.contract.Device`, `Graphs`, `GraphTimes` (claimed if the driver is a `TimedHardware`), `Peers`
+  (claimed if it is a `PeerHardware`) and `Recordings` (claimed if it is a `RecordingHardware`), whose methods these
+  are. Raises Unavailable where the host has no memory for it, and closes `hardware` then."""
 
   def __init__(self, hardware: Hardware) -> None:
     self.hardware, self.info = hardware, hardware.info
@@ -200,6 +201,27 @@ class QueueDevice:
     except DeviceLost as error:
       raise self._now_lost(error, f"kernel {program.name}") from error
     return None
+
+  def launch_recorded(
+    self, program: Program, buffers: Sequence[tuple[Memory, int]], integers: Sequence[int],
+    global_size: tuple[int, ...], local_size: tuple[int, ...],
+  ) -> Recording:  # fmt: skip
+    """See the capability `Recordings`. Raises ValueError as `launch` does."""
+    launch = program.call(buffers, integers, global_size, local_size)
+    if 0 in global_size:
+      return Recording(self.info.arch, program.binary.code, program.name, 0.0, (), b"", ())
+    hardware: RecordingHardware = self.hardware  # type: ignore[assignment]  # the claim says so
+
+    def read(address: int, nbytes: int) -> bytes:
+      found = bytearray(nbytes)
+      self.staging.read(address, memoryview(found))
+      return bytes(found)
+
+    with self._doing(f"recording kernel {program.name}"):
+      dispatch = self._command(launch)
+      number = self.timeline.submit(self._with_room(lambda: hardware.prepare_recorded(dispatch)), (program.name,), True)
+      self.timeline.wait(number)
+      return hardware.recording(program.binary, read)
 
   # *** graphs ***
 

@@ -9,13 +9,13 @@ kernels) is the base's.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol, TypeAlias
 
 from tiny_runtime.binary import Binary
-from tiny_runtime.contract import DeviceInfo
+from tiny_runtime.contract import DeviceInfo, Recording
 
 Sizes: TypeAlias = tuple[int, int, int]
 """Along x, y and z."""
@@ -189,6 +189,17 @@ class TimedHardware(Hardware, Protocol):
   def times(self) -> Sequence[tuple[float, float]]:
     """When each command of the last submission, which was timed and is done, began and ended: seconds from its
     beginning, by the device's clock."""
+
+
+class RecordingHardware(Hardware, Protocol):
+  """What a driver has besides, whose `info` claims `recordings`."""
+
+  def prepare_recorded(self, dispatch: Dispatch) -> Prepared:
+    """As `prepare` of one dispatch, with what has the hardware record it. Raises OutOfMemory."""
+
+  def recording(self, binary: Binary, read: Callable[[int, int], bytes]) -> Recording:
+    """What was recorded by the last submission, which was prepared so, timed, and is done. `read` gives bytes of the
+    device's memory, by address and size."""
 
 
 class PeerHardware(Hardware, Protocol):

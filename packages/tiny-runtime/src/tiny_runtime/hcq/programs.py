@@ -17,6 +17,7 @@ class Program(ProgramOfWords):
 
   def __init__(self, binary: Binary, kernel: Kernel, code: Block) -> None:
     super().__init__(binary)
+    self.binary = binary
     self.kernel, self.code = kernel, code
 
   def call(

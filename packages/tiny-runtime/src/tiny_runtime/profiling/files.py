@@ -6,18 +6,21 @@ microseconds since the beginning.
 
 from __future__ import annotations
 
+import base64
 import csv
 import gzip
 import io
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tiny_runtime.profiling.record import VERSION, Record
 from tiny_runtime.whole_files import written_whole
 
 if TYPE_CHECKING:
+  from tiny_runtime.contract import Recording
   from tiny_runtime.profiling.recording import Profile
   from tiny_uop.origins import Origin
 
@@ -77,16 +80,38 @@ def lines(profile: Profile) -> bytes:
   }  # fmt: skip
   written: list[dict[str, Any]] = [head]
   numbers: dict[Origin, int] = {}
+  programs: dict[bytes, int] = {}
+  count = 0
   for record in list(profile.records):
     for origin in record.origins:
       if origin not in numbers:
         numbers[origin] = len(numbers)
         written.append({"origin": numbers[origin]} | origin._asdict())
-    fields = {name: value for name, value in record._asdict().items() if value}
+    fields = {name: value for name, value in record._asdict().items() if value and name != "recording"}
     if record.origins:
       fields["origins"] = [numbers[origin] for origin in record.origins]
     written.append(fields)
+    if record.recording is not None:
+      written += recorded(record.recording, count, programs)
+    count += 1
   return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in written).encode()
+
+
+def recorded(found: Recording, number: int, programs: dict[bytes, int]) -> Iterator[dict[str, Any]]:
+  """The lines of what the hardware recorded, behind record `number`. `programs` have their lines already."""
+
+  def text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+  if found.code not in programs:
+    programs[found.code] = len(programs)
+    program = {"program": text(found.code), "code": programs[found.code]}
+    yield program | {"chip": found.arch, "kernel": found.kernel}
+  of_record = {"record": number}
+  for engine, data in found.traces:
+    yield {"thread_trace": text(data)} | of_record | {"code": programs[found.code], "engine": engine}
+  if found.layout:
+    yield {"counter_block": text(found.counters)} | of_record | {"layout": [list(row) for row in found.layout]}
 
 
 def place(origin: Origin) -> str:
@@ -99,7 +124,9 @@ def comma_separated(profile: Profile) -> bytes:
   """See Profile.csv."""
   out = io.StringIO(newline="")
   writer = csv.writer(out)
-  writer.writerow(Record._fields)
+  columns = [name for name in Record._fields if name != "recording"]
+  writer.writerow(columns)
   for record in profile.records:
-    writer.writerow(record._replace(origins="; ".join(map(place, record.origins))))  # type: ignore[arg-type]
+    fields = record._asdict() | {"origins": "; ".join(map(place, record.origins))}
+    writer.writerow([fields[name] for name in columns])
   return out.getvalue().encode()

@@ -14,6 +14,10 @@
    "busy": 150000, "ops": 300, "nbytes": 1500, "kernels": 1, "held": 4000, "origins": [0, 2],
    "key": "5d41402abc4b2a76"}`.
 
+With `VIZ=-2`, behind the record of a kernel whose device recorded its waves (`tiny_runtime.contract.Recording`): its
+program, the first time, each shader engine's trace, and the block of its counters, bytes in base64. The head of
+`tiny_viz/run.py` has these three.
+
 Records come in the order in which things were done with; a reader takes unknown keys and kinds for what it does not
 know.
 """
@@ -21,9 +25,12 @@ know.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tiny_uop.origins import Origin
+
+if TYPE_CHECKING:
+  from tiny_runtime.contract import Recording
 
 VERSION = 1
 """Of the format above."""
@@ -74,6 +81,8 @@ class Record(NamedTuple):
   key: str = ""
   """Of a kernel and of its `load`, the first 8 bytes of its graph's `UOp.key`, in hexadecimal digits: the same in every
   program that has this kernel. Empty of anything else."""
+  recording: Recording | None = None
+  """Of a kernel, with `VIZ=-2`: what the device recorded of its waves, where it does."""
 
 
 class Call(NamedTuple):

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from itertools import count
 from time import perf_counter_ns
 from types import FrameType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tiny_runtime.counters import GlobalCounters
 from tiny_runtime.profiling.record import Call, Kind, Record, Replay
@@ -25,6 +25,9 @@ from tiny_uop.context import DEBUG, VIZ, settings_changed
 from tiny_uop.locks import in_child, shared_lock
 from tiny_uop.origins import Origin
 from tiny_uop.origins import recording as marks
+
+if TYPE_CHECKING:
+  from tiny_runtime.contract import Capabilities, Recording
 
 
 class Peaks(NamedTuple):
@@ -198,12 +201,14 @@ def begin() -> int:
 def end(
   start: int, kind: Kind, name: str, device: str, seconds: float | None = None, ops: int = 0, nbytes: int = 0,
   kernels: int = 0, origins: tuple[Origin, ...] = (), memory: int = 0, tensor: str = "", key: str = "",
+  recording: Recording | None = None,
 ) -> None:  # fmt: skip
   """Record what began at `start`. `seconds` are the device's."""
   now = perf_counter_ns()
   busy = now - start if seconds is None else min(round(seconds * 1e9), now - start)
   thread, held = threading.get_native_id(), GlobalCounters.mem_used
-  made = Record(kind, name, device, thread, start, now, busy, ops, nbytes, kernels, held, origins, memory, tensor, key)
+  figures = start, now, busy, ops, nbytes, kernels, held
+  made = Record(kind, name, device, thread, *figures, origins, memory, tensor, key, recording)
   _add(made)
 
 
@@ -245,6 +250,11 @@ def _add(told: Record | Replay) -> None:
 def by_kernel() -> bool:
   """Whether a captured graph is to be launched kernel by kernel where its device does not tell their times."""
   return PROFILE.value >= 2 or any(each.by_kernel for each in _open)
+
+
+def recorded(capabilities: Capabilities) -> bool:
+  """Whether the hardware is to record what the waves of each launch do."""
+  return VIZ.value <= -2 and capabilities.recordings
 
 
 @contextmanager
@@ -290,11 +300,14 @@ def _section(whole: Profile) -> str:
   from tiny_runtime.profiling.files import lines
 
   if VIZ.value <= -2:
-    devices = dict.fromkeys(record.device for record in whole.records if record.kind in ("kernel", "graph"))
+    ran = [record for record in whole.records if record.kind in ("kernel", "graph")]
+    told = {record.device for record in ran if record.recording is not None}
+    devices = dict.fromkeys(record.device for record in ran if record.device not in told)
     who = (
       f"{', '.join(devices)} record{'' if len(devices) > 1 else 's'}" if devices else "no device ran, so none recorded"
     )
-    print(f"VIZ=-2   {who} no hardware counters and no waves: the trace is that of VIZ=-1", file=sys.stderr)
+    if devices or not ran:
+      print(f"VIZ=-2   {who} no hardware counters and no waves: the trace is that of VIZ=-1", file=sys.stderr)
   return lines(whole).decode() if not whole.empty else ""
 
 
