@@ -11,9 +11,13 @@ from PIL import Image
 from releasing.environment import without_compilers
 from releasing.packages import ROOT
 
+from tiny_viz import read_trace
+from tiny_viz.hardware import Recordings
+
 EXAMPLES = ROOT / "integration" / "examples"
 DIGITS = EXAMPLES / "digits.py"
 SMALL = {
+  "amd_trace": ("--wave", "0"),
   "custom_kernel": ("--size", "64", "--steps", "60"),
   "data_parallel": ("--devices", "CPU,CPU:1", "--steps", "5", "--batch", "64"),
   "embeddings": ("--layers", "1"),
@@ -23,7 +27,7 @@ SMALL = {
   "vae": ("--steps", "400", "--hidden", "128"),
 }
 """Options that make an example small. Each says by its exit status whether it has done what it promises."""
-NO_PICTURE = {"data_parallel"}
+NO_PICTURE = {"amd_trace", "data_parallel"}
 
 
 def run(example: str, *options: str) -> str:
@@ -41,16 +45,38 @@ def test_every_example_is_here() -> None:
 
 @pytest.mark.parametrize("example", sorted(SMALL))
 def test_examples_do_what_they_promise(example: str, tmp_path: Path) -> None:
-  out = () if example in NO_PICTURE else ("--out", str(tmp_path))
+  out = () if example == "data_parallel" else ("--out", str(tmp_path))
   printed = run(example, *SMALL[example], *out)
   for path in tmp_path.glob("*.png"):
     assert len(Image.open(path).convert("RGB").getcolors(1 << 24) or []) > 16, "there is something in the picture"
     assert f"drew {path}" in printed
   assert example in NO_PICTURE or list(tmp_path.glob("*.png"))
+  if example == "amd_trace":
+    _trace_shows_the_program(printed, tmp_path / "amd_trace.jsonl")
   if example == "resnet":
     again = run(example, *SMALL[example], *out, "--epochs", "2")
     assert "epoch 1: loss" in printed and "epoch 1: loss" not in again
     assert "going on from" in again and "epoch 2: loss" in again
+
+
+def _trace_shows_the_program(printed: str, path: Path) -> None:
+  """A wave's instructions, one by one, are the program with its loop gone round six times; the page has them, too."""
+  _, _, wave = printed.partition("issued at")
+  names = [line.split()[3] for line in wave.splitlines()[1:] if line[:1] == " "]
+  begin = [
+    "s_load_b128",
+    "v_lshl_or_b32",
+    "v_lshlrev_b32_e32",
+    "v_mov_b32_e32",
+    "s_movk_i32",
+    "v_mov_b32_e32",
+    "s_waitcnt",
+  ]
+  loop = ["global_load_b32", "v_add_nc_u32_e32", "s_sub_u32", "s_cmp_lg_u32", "s_waitcnt", "v_fmac_f32_e32"]
+  assert names == [*begin, *6 * [*loop, "s_cbranch_scc1"], "global_store_b32"]
+  run = read_trace(path).run
+  assert run is not None and Recordings(run).add_to_run() == [] and len(run.waves) == 4
+  assert run.counters[0]["SQ_INSTS_VALU"] == 4 * (4 + 6 * 2) and run.counters[0]["SQ_WAVES"] == 4
 
 
 @pytest.mark.parametrize("example", ["digits", *sorted(SMALL)])
