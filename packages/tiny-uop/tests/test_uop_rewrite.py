@@ -71,6 +71,26 @@ def test_concatenated_tables() -> None:
   assert graph_rewrite((x * 1 + 0) * 1, both) is x
 
 
+def test_only_nodes_that_a_rule_can_match_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+  tried: list[UOp] = []
+  rewrite = PatternMatcher.rewrite
+
+  def counted(self: PatternMatcher, uop: UOp, ctx: object = None) -> UOp | None:
+    tried.append(uop)
+    return rewrite(self, uop, ctx)
+
+  monkeypatch.setattr(PatternMatcher, "rewrite", counted)
+  value = UOp.variable("n", 0, 9, dtypes.int32)
+  table = PatternMatcher([rule("halve", UPat(Ops.MUL, dtypes.int32, [px, pc]), lambda x, c: x if c.arg == 2 else None)])
+  assert table.concerns(Ops.MUL, dtypes.int32.vec(4)) and not table.concerns(Ops.MUL, dtypes.index)
+  assert not table.concerns(Ops.ADD, dtypes.int32)
+  other, declined = UOp.sink(x * 2, value + 2), UOp.sink(x * 2, value * 3 + 2)
+  assert graph_rewrite(other, table) is other and not tried
+  assert graph_rewrite(declined, table) is declined and tried == [value * 3]
+  assert graph_rewrite(UOp.sink(x * 2, value * 2 + value * 3), table) is UOp.sink(x * 2, value + value * 3)
+  assert {Ops.SINK, Ops.ADD}.isdisjoint({u.op for u in tried})
+
+
 def test_fixed_point() -> None:
   count_down = PatternMatcher(
     [rule("step", UPat(Ops.CONST, dtypes.int32, name="c"), lambda c: c.const_like(c.arg - 1) if c.arg else None)]

@@ -15,12 +15,20 @@ if TYPE_CHECKING:
 def rebuild(root: UOp, change: Callable[[UOp, UOp], UOp | None]) -> UOp:
   """The graph with `change(node, new)` in place of each node, where `new` is the node over rebuilt sources (None: leave
   `new`)."""
-  done: dict[UOp, UOp] = {}
+  moved: dict[UOp, UOp] = {}  # most passes leave most nodes alone
   for node in root.toposort:
-    new = node.with_src(tuple([done[s] for s in node.src])) if node.src else node
+    new = node
+    if moved:
+      for s in node.src:
+        if s in moved:
+          new = node.with_src(tuple([moved.get(s, s) for s in node.src]))
+          break
     changed = change(node, new)
-    done[node] = new if changed is None else changed
-  return done[root]
+    if changed is not None:
+      new = changed
+    if new is not node:
+      moved[node] = new
+  return moved.get(root, root)
 
 
 def users_of(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:

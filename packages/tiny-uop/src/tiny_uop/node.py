@@ -138,12 +138,11 @@ class Node:
     if (entry := _nodes.get(key)) is not None and (found := entry()) is not None:
       return found  # type: ignore[return-value]  # one class is ever built
     self = object.__new__(cls)
-    set_field = object.__setattr__
-    set_field(self, "op", op)
-    set_field(self, "dtype", dtype)
-    set_field(self, "src", src)
-    set_field(self, "arg", arg)
-    set_field(self, "tag", tag)
+    _set_op(self, op)
+    _set_dtype(self, dtype)
+    _set_src(self, src)
+    _set_arg(self, arg)
+    _set_tag(self, tag)
     mine = _Entry(self, _forget)
     mine.key = key
     # two threads may get here at once: the first one's node stands
@@ -184,21 +183,31 @@ class Node:
   @cached
   def _below(self) -> tuple[UOp, ...]:
     """Every node of the graph but this one: with it, the node would hold itself and never be freed."""
-    done: set[Any] = set()
-    found: list[Any] = []
-    stack: list[Any] = list(reversed(self.src))
-    while stack:
-      node = stack.pop()
-      if node not in done:
-        if done.issuperset(node.src):
-          done.add(node)
-          found.append(node)
-        else:  # again when they are
-          stack.append(node)
-          stack += node.src[::-1]
-    return tuple(found)
+    found: dict[Any, None] = {}
+    waiting: list[tuple[Any, Iterator[Any]]] = []  # nodes above, and those of their sources that are still to come
+    node: Any = self
+    sources = iter(self.src)
+    while True:
+      for s in sources:
+        if s not in found:
+          if s.src:
+            waiting.append((node, sources))
+            node, sources = s, iter(s.src)
+            break
+          found[s] = None
+      else:
+        if not waiting:
+          return tuple(found)
+        found[node] = None
+        node, sources = waiting.pop()
 
   @property
   def toposort(self) -> tuple[UOp, ...]:
     """Every node of the graph once, sources before users, this node last; kept in the node."""
     return (*self._below, self)  # type: ignore[arg-type]  # every Node is a UOp
+
+
+# a slot's own setter: `Node.__setattr__` refuses, and `object.__setattr__` looks the name up
+_set_op, _set_dtype, _set_src, _set_arg, _set_tag = (
+  vars(Node)[field].__set__ for field in ("op", "dtype", "src", "arg", "tag")
+)

@@ -316,6 +316,11 @@ class PatternMatcher:
       self._by_op[op] = found
     return found
 
+  def concerns(self, op: Ops, dtype: DType) -> bool:
+    """Whether there is a rule for nodes of this operation and type."""
+    wanted = [row.pattern.dtype for row, _ in self.candidates(op)]
+    return any(types is None or dtype.scalar() in types for types in wanted)
+
   def rewrite(self, uop: UOp, ctx: Any = None) -> UOp | None:
     """What the first rule that applies makes of this one node; None when none does."""
     rules = self._by_op.get(uop.op)

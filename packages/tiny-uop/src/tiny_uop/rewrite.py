@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.context import SPEC
+from tiny_uop.dtype import DType
 from tiny_uop.observe.hub import active, observed, span
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher
@@ -77,7 +78,8 @@ class _Rewriter:
 
   def top_down(self, root: UOp) -> UOp:
     """A node is tried before its sources, and again when they have changed."""
-    done, active, gate = self.done, self.active, self.gate
+    done, active, gate, concerns = self.done, self.active, self.gate, self.table.concerns
+    concerned: dict[tuple[Ops, DType], bool] = {}
     # entries: a node to start; (node, form) once `form`, its rewritten self, waits for its sources;
     # (node, form, True) once all that is left is to copy the result of `form`
     stack: list[Any] = [root]
@@ -92,7 +94,10 @@ class _Rewriter:
           continue
         if node in active:
           raise self.loop(node)
-        form = self.fixed_point(node)
+        kind = node.op, node.dtype
+        if (concern := concerned.get(kind)) is None:
+          concern = concerned[kind] = concerns(*kind)
+        form = self.fixed_point(node) if concern else node
         if form in done:
           done[node] = done[form]
           continue
@@ -216,6 +221,8 @@ def graph_rewrite(
   """
 
   def run(table: PatternMatcher) -> UOp:
+    if not bottom_up and ctx is None and gate is None and became is None and not active() and _final(root, table):
+      return root
     rewriter = _Rewriter(table, ctx, gate, name, history)
     result = rewriter.bottom_up(root) if bottom_up else rewriter.top_down(root)
     if became is not None:
@@ -223,6 +230,13 @@ def graph_rewrite(
     return result
 
   return _watched(root, table, name, run)
+
+
+def _final(root: UOp, table: PatternMatcher) -> bool:
+  """Whether no rule applies to any node: most graphs have nothing of what a target lacks."""
+  nodes = root.toposort
+  concerned = {kind for kind in {(u.op, u.dtype) for u in nodes} if table.concerns(*kind)}
+  return not concerned or not any((u.op, u.dtype) in concerned and table.rewrite(u) is not None for u in nodes)
 
 
 def substitute_rewritten(

@@ -98,9 +98,9 @@ def _demand(update: Update, loop: UOp, target: Target) -> bool:
 
 def choose_atomics(root: UOp) -> UOp:
   """The kernel, after optimisations, with atomic STOREs only where threads share a loop in which iterations alias."""
-  found = [u for u in updates(root) if u.accumulates and u.store.arg.atomic]
-  if not found:
+  if not any(isinstance(u.arg, Accumulate) and u.arg.atomic for u in root.toposort):
     return root
+  found = [u for u in updates(root) if u.accumulates and u.store.arg.atomic]
   carried = {loop: {u.store for u in stores} for loop, stores in carried_loops(updates(root)).items()}
   needed = set().union(*[stores for loop, stores in carried.items() if loop.arg[1] in PARALLEL])
   alone = {u.store for u in found} - needed
@@ -140,9 +140,9 @@ def lower_accumulate(root: UOp) -> UOp:
   Loads are in the loops of the STORE, whatever their address depends on, and several STOREs to one memory wait for
   each other.
   """
-  found = {u.store: u for u in updates(root) if u.accumulates and not u.store.arg.atomic}
-  if not found:
+  if not any(isinstance(u.arg, Accumulate) and not u.arg.atomic for u in root.toposort):
     return root
+  found = {u.store: u for u in updates(root) if u.accumulates and not u.store.arg.atomic}
   before: dict[UOp, list[tuple[frozenset[UOp], UOp]]] = {}
 
   def change(u: UOp, new: UOp) -> UOp | None:

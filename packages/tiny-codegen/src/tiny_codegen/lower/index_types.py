@@ -27,7 +27,7 @@ def lower_index(root: UOp, target: Target) -> UOp:
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     src = tuple([done[s] for s in u.src])
-    if u.dtype.kind == "index" or any(s.dtype.kind == "index" for s in u.src):
+    if u.dtype.kind == "index" or "index" in [s.dtype.kind for s in u.src]:
       new = done[u] = _lower(u, src, choose(u, src))
       if u.op is Ops.INDEX and not has_int64:
         done[u] = new.replace(src=(new.src[0], _narrow(new.src[1]), *new.src[2:]))
@@ -37,7 +37,7 @@ def lower_index(root: UOp, target: Target) -> UOp:
 
 
 def _is_index(u: UOp) -> bool:
-  return u.dtype.scalar() is dtypes.index
+  return u.dtype.kind == "index"
 
 
 def _fits(u: UOp) -> bool:
@@ -61,12 +61,12 @@ def _lanes_or_wide(u: UOp, src: tuple[UOp, ...]) -> DType:
 
 def _lower(u: UOp, src: tuple[UOp, ...], chosen: DType) -> UOp:
   if u.op is Ops.CAST:
-    return src[0].cast(_as(u.dtype, chosen)) if _is_index(u) else u.replace(src=src)
+    return src[0].cast(_as(u.dtype, chosen)) if _is_index(u) else u.with_src(src)
   if u.op in EITHER_WIDTH:
     dtype = src[0].dtype.scalar().vec(u.dtype.count) if u.op is Ops.EXTRACT and _is_index(u) else u.dtype
-    return u.replace(dtype=dtype, src=src)
+    return UOp(u.op, dtype, src, u.arg, u.tag)
   matched = tuple([n.cast(_as(s.dtype, chosen)) if _is_index(s) else n for s, n in zip(u.src, src)])
-  return u.replace(dtype=_as(u.dtype, chosen), src=matched)
+  return UOp(u.op, _as(u.dtype, chosen), matched, u.arg, u.tag)
 
 
 def _narrow(u: UOp) -> UOp:
@@ -84,4 +84,4 @@ def _narrow(u: UOp) -> UOp:
 
 
 def _as(dtype: DType, chosen: DType) -> DType:
-  return chosen.vec(dtype.count) if dtype.scalar() is dtypes.index else dtype
+  return chosen.vec(dtype.count) if dtype.kind == "index" else dtype

@@ -52,6 +52,9 @@ def _ranks(root: UOp) -> dict[UOp, int]:
 
 
 def _separate_once(root: UOp) -> UOp:
+  loops = [r for u in root.toposort if u.op in CLOSERS for r in u.src[1:]]
+  if len(set(loops)) == len(loops):
+    return root
   ranks = _ranks(root)
   names: dict[tuple[UOp, Instance], UOp] = {}
   taken: set[UOp] = set()

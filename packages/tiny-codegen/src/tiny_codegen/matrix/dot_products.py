@@ -127,6 +127,8 @@ def _inside(ends: list[UOp], value: UOp) -> list[UOp]:
 def without_dot_products(root: UOp, target: Target) -> UOp:
   """The kernel with elementwise operations for the dot products that the target has no instruction for, as a kernel may
   have them that was optimised for another target."""
+  if not any(u.op is Ops.MMA for u in root.toposort):
+    return root
   listed = [instruction for instruction, _ in target.dot_products]
 
   def change(_: UOp, u: UOp) -> UOp | None:
