@@ -50,7 +50,8 @@ def tool(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def test_golden(case: GoldenCase, tool: Tool) -> None:
   name = case.options["pass"]
   with Context(SPEC=1):
-    status, out, err = tool(*([] if name == "schedule" else ["--only", name]), text=case.given)
+    devices = case.options.get("in_order", "")
+    status, out, err = tool(*([] if name == "schedule" else ["--only", name]), "--in-order", devices, text=case.given)
   assert (status, err) == (0, "")
   result = with_numbered_arenas(parse_uop(out))
   spec.check(result, "tensor" if result.op is Ops.SINK else "schedule")
@@ -132,7 +133,12 @@ ILLEGAL = 'tiny-uop 1\n%0 = DEVICE void () arg="CPU"\n%1 = BUFFER int32 (%0) arg
     ("tiny-uop 1\n%0 = CONST int32 () arg=1\n%1 = SINK void (%0)", (), 1, "has no buffer"),
     (ILLEGAL + "%3 = SINK void (%2)", (), 1, "<stdin>:4: illegal at the tensor level: SHL"),
     (SOFTMAX, ("--start-after", "kernels"), 1, "the pass memory takes a schedule or a program (LINEAR), got SINK"),
-    (SOFTMAX, ("--only", "fuse"), 2, "no pass is named fuse: expected one of devices, simplify, kernels, memory"),
+    (
+      SOFTMAX,
+      ("--only", "fuse"),
+      2,
+      "no pass is named fuse: expected one of devices, simplify, blocks, kernels, memory",
+    ),
     (SOFTMAX, ("--print-after", "fuse"), 2, "no pass is named fuse"),
     (SOFTMAX, ("--start-after", "memory"), 2, "there is no pass after memory"),
     (SOFTMAX, ("--only", "kernels", "--stop-after", "memory"), 2, "leave out --start-after and --stop-after"),

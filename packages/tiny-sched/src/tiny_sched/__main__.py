@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from tiny_sched.normalise import Normal, normalise
-from tiny_sched.passes import PASSES
+from tiny_sched.passes import PASSES, passes_for
 from tiny_sched.schedule import check_roots, instantiate
 from tiny_uop import Ops, UOp, print_uop
 from tiny_uop.command_line import (
@@ -39,6 +39,9 @@ def _parser() -> argparse.ArgumentParser:
   )
   add_input_and_output(parser)
   add_pass_options(parser)
+  parser.add_argument(
+    "--in-order", metavar="DEVICE,…", default="", help="devices without workgroups, as a processor is one: pass blocks"
+  )
   return parser
 
 
@@ -63,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
   if options.passes:
     write_text(list_passes(PASSES), options.output)
     return 0
-  passes = selected(PASSES, options)
+  passes = selected(passes_for(options.in_order.split(",").__contains__), options)
   graph = read_graph(options.input)
   _check(graph, passes[0])
   normal = normalise(graph.root)

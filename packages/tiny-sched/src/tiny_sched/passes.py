@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tiny_sched.device_rules import DEVICE_RULES, PART_RULES, on_several_devices, roots_on_devices
@@ -10,6 +11,7 @@ from tiny_sched.index import clear_memos
 from tiny_sched.kernels import calls_of, kernel_of
 from tiny_sched.memory_plan import plan_memory
 from tiny_sched.merge_kernels import merge_kernels
+from tiny_sched.online_softmax import InOrder, sums_in_blocks
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import rangeify
 from tiny_sched.ranks import collectives_in_order, digest_of, ranks_of
@@ -63,12 +65,31 @@ def cut_into_kernels(sink: UOp) -> UOp:
   return calls_of(kernels)
 
 
-PASSES: tuple[Pass, ...] = (
-  Pass("devices", "Values on several devices become a graph on each, with copies between them.", per_device),
-  Pass("simplify", "Movement, constants and reductions of the tensor graph take a simple form.", simplify_graph),
-  Pass("kernels", "Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER.",
-       cut_into_kernels),
-  Pass("memory", "Temporaries become views of one arena per device; those never alive together may share bytes.",
-       plan_memory, takes=Ops.LINEAR),
-)  # fmt: skip
+def in_blocks(sink: UOp, in_order: InOrder) -> UOp:
+  """Sums weighted by a softmax become kernels of blocks, which store where the graph wants their results."""
+  new = sums_in_blocks(sink, in_order)
+  return sink if new is sink else simplify_graph(new)
+
+
+def nowhere(device: str) -> bool:
+  """That no device's kernels are loops in order."""
+  return False
+
+
+def passes_for(in_order: InOrder) -> tuple[Pass, ...]:
+  """The passes from a tensor graph to a schedule, in order. `in_order` says of a device whether its kernels are loops
+  in order, on few threads, and not threads of workgroups."""
+  return (
+    Pass("devices", "Values on several devices become a graph on each, with copies between them.", per_device),
+    Pass("simplify", "Movement, constants and reductions of the tensor graph take a simple form.", simplify_graph),
+    Pass("blocks", "Sums weighted by a softmax (attention) become kernels of blocks, which never hold all weights.",
+         partial(in_blocks, in_order=in_order)),
+    Pass("kernels", "Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER.",
+         cut_into_kernels),
+    Pass("memory", "Temporaries become views of one arena per device; those never alive together may share bytes.",
+         plan_memory, takes=Ops.LINEAR),
+  )  # fmt: skip
+
+
+PASSES = passes_for(nowhere)
 """The passes from a tensor graph to a schedule, in order."""

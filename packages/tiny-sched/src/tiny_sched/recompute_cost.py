@@ -104,9 +104,15 @@ def is_contraction(reduce: UOp, below: RecomputeCost) -> bool:
   return largest_size(reduce.src[0].shape) >= REUSE * max(read, 1)
 
 
-def lowered(u: UOp, ends: Callable[[UOp], bool]) -> tuple[UOp, tuple[UOp, ...], Lowering] | None:
+def lowered(
+  u: UOp,
+  ends: Callable[[UOp], bool],
+  value_at: Callable[[ElementAccess, int], UOp] | None = None,
+  most: int = _TRIAL_NODES,
+) -> tuple[UOp, tuple[UOp, ...], Lowering] | None:
   """(value, position, first lowering) of an element of a REDUCE, its expression lowered down to `ends`; None where that
-  is too long."""
+  takes more than so many steps. What an element of these is `value_at` says, which is told how many values there have
+  been; without it, nobody."""
   ids = count()
 
   def new_range(size: int | UOp) -> UOp:
@@ -123,13 +129,13 @@ def lowered(u: UOp, ends: Callable[[UOp], bool]) -> tuple[UOp, tuple[UOp, ...], 
       stack.pop()
       continue
     if access not in lowerings:
-      if len(lowerings) > _TRIAL_NODES:
+      if len(lowerings) > most:
         return None
       at_end = access.node is not u and ends(access.node)
       lowerings[access] = None if at_end else lower_element(access.node, access.index, access.gate, new_range)
     todo = lowerings[access]
     if todo is None:
-      values[access] = _placeholder(access, len(values))
+      values[access] = (value_at or _placeholder)(access, len(values))
     elif missing := [n for n in todo.accesses if n not in values]:
       stack.extend(missing)
       continue

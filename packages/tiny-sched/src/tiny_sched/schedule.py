@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from tiny_sched.device_rules import on_several_devices
 from tiny_sched.normalise import Given, Structure, is_arena, is_slot, nodes_of, normalise, slot_of, structure
-from tiny_sched.passes import PASSES
+from tiny_sched.online_softmax import InOrder
+from tiny_sched.passes import nowhere, passes_for
 from tiny_sched.versions import BufferVersions
 from tiny_sched.work import Schedule, tracker
 from tiny_uop import Ops, UOp, new_buffer_id, spec, value_nodes
@@ -56,31 +57,33 @@ def schedule_cache_clear() -> None:
     _counts.update(hits=0, misses=0)
 
 
-def schedule(sink: UOp) -> UOp:
+def schedule(sink: UOp, in_order: InOrder = nowhere) -> UOp:
   """The calls that compute a tensor graph: SINK of AFTERs and STOREs → LINEAR of CALLs.
 
-  Temporaries are views of one new arena BUFFER per device. Equal graphs over other buffers, or with other values bound
-  to their variables, are found in a cache. Raises ValueError for graphs that are not legal at tensor level, or that mix
-  devices without COPY.
+  `in_order` says of a device that its kernels are loops in order, on few threads, as a processor's are, and not threads
+  of workgroups: sums weighted by a softmax then become kernels of blocks (`online_softmax.py`). Such a function answers
+  alike as long as it lives. Temporaries are views of one new arena BUFFER per device. Equal graphs over other buffers,
+  or with other values bound to their variables, are found in a cache. Raises ValueError for graphs that are not legal
+  at tensor level, or that mix devices without COPY.
   """
   check_roots(sink)
   start = time.perf_counter()
   wanted = recording.wanted > 0
   given = structure(sink)
   with _lock:
-    template = _cache.get(given.key)
+    template = _cache.get((given.key, in_order))
     if template is not None and wanted and template.work is None:
       template = None  # it was made when nobody asked what its calls compute
     _counts["hits" if template is not None else "misses"] += 1
     if template is not None:
       with suppress(KeyError):  # a signal handler, or a finaliser, may have filled the cache since
-        _cache.move_to_end(given.key)
+        _cache.move_to_end((given.key, in_order))
   if hit := template is not None:
     found = template
   else:
-    found = make(sink, given, wanted)
+    found = make(sink, given, wanted, in_order)
     with _lock:
-      _cache[given.key] = found
+      _cache[given.key, in_order] = found
       with suppress(KeyError):
         while len(_cache) > CACHE_SIZE:
           _cache.popitem(last=False)
@@ -103,20 +106,20 @@ def check_roots(sink: UOp) -> None:
       raise ValueError(f"root {root!r} of the graph has no buffer: expected {wanted}")
 
 
-def make(sink: UOp, given: Structure, wanted: bool) -> Template:
+def make(sink: UOp, given: Structure, wanted: bool, in_order: InOrder) -> Template:
   """The template for a graph."""
   normal = normalise(sink).sink
   if not wanted:
-    return Template(build(normal), None)
+    return Template(build(normal, in_order), None)
   try:
     tracker.begin(nodes_of(normal))
-    linear = build(normal)
+    linear = build(normal, in_order)
     return Template(linear, Schedule(given.nodes, tracker.calls))
   finally:
     tracker.end()
 
 
-def build(sink: UOp) -> UOp:
+def build(sink: UOp, in_order: InOrder = nowhere) -> UOp:
   """The schedule of a normalised graph, over slots and arenas: what the cache keeps."""
   if SPEC:
     # says what is wrong with a STORE in other words than the spec does, and so comes first
@@ -125,7 +128,7 @@ def build(sink: UOp) -> UOp:
       BufferVersions(nodes)
   spec.check_stage(sink, "tensor")
   with span("schedule", "schedule", sink) as whole:
-    return whole.gives(run_passes(sink, PASSES))
+    return whole.gives(run_passes(sink, passes_for(in_order)))
 
 
 def _new_arena(arena: UOp, taken: set[int]) -> UOp:

@@ -352,7 +352,7 @@ def plan_tensors(tensors: Sequence[TensorBase], by_host: bool = False) -> tuple[
     if active is not None and active.stays is not None:
       linear = schedule_with_constants(plan.sink(), active.stays)
     else:
-      linear = schedule(plan.sink())
+      linear = schedule(plan.sink(), in_order)
   plan.keep_written(linear)
   return linear, plan
 
@@ -363,11 +363,16 @@ def schedule_with_constants(sink: UOp, stays: Callable[[UOp], bool]) -> UOp:
 
   sink, constants = constants_first(without_gradients(sink), stays)
   if not constants:
-    return schedule(sink)
+    return schedule(sink, in_order)
   memory = {c: buffer_for(c) for c in constants}
-  before = schedule(UOp.sink(*[stored(buffer, view, c.src[0]) for c, (buffer, view) in memory.items()]))
-  after = schedule(replaced(sink, {c: view for c, (_, view) in memory.items()}))
+  before = schedule(UOp.sink(*[stored(buffer, view, c.src[0]) for c, (buffer, view) in memory.items()]), in_order)
+  after = schedule(replaced(sink, {c: view for c, (_, view) in memory.items()}), in_order)
   return after.with_src((*before.src, *after.src))
+
+
+def in_order(device: str) -> bool:
+  """Whether kernels of a device are loops in order, on few threads: it has no workgroups."""
+  return Device.opened(device).capabilities.local_memory == 0
 
 
 def separate(tensors: Sequence[TensorBase]) -> None:

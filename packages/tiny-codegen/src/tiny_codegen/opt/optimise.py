@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tiny_codegen.lower.workgroups import globals_from_loops
 from tiny_codegen.opt.apply import apply_opts
+from tiny_codegen.opt.near_memory import choose_near_memory, has_near_memory
 from tiny_codegen.opt.vectors import choose
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, KernelInfo, Ops, Opt, UOp, simplify
@@ -17,6 +18,8 @@ def optimise(root: UOp, target: Target, opts: tuple[Opt, ...] | None) -> UOp:
   chosen = opts if opts is not None else () if alone and info.opts is None else info.opts
   if chosen is None:
     chosen, root = choose(root, target)
+  elif opts is None and info.opts is None and not NOOPT and not target.has_local and has_near_memory(root):
+    chosen, root = choose_near_memory(root, target)
   else:
     root = apply_opts(root, tuple(chosen), target)
   if not alone:

@@ -1,0 +1,191 @@
+"""Sums weighted by a softmax as kernels of blocks, against the formula in float64.
+
+REF compiles nothing and counts as a device of workgroups; here it takes these kernels as a processor does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tiny_tensor.realize as realize
+from tiny_sched import blocks, schedule_cache_clear
+from tiny_tensor import Tensor
+from tiny_uop.context import Context
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def every_size() -> Iterator[None]:
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(blocks, "LEAST_SCORES", 0)
+    patch.setattr(realize, "in_order", lambda device: True)
+    schedule_cache_clear()
+    yield
+  schedule_cache_clear()
+
+
+def kernels(t: Tensor) -> list[str]:
+  """The names of the kernels that a Tensor would take."""
+  return [call.src[0].arg.name for call in realize.plan_tensors([t])[0].src]
+
+
+def is_one_kernel(t: Tensor) -> bool:
+  names = kernels(t)
+  return len(names) == 1 and names[0].startswith("softmax_")
+
+
+def normal(seed: int, *shape: int) -> Array:
+  return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def attention(scores: Array, values: Array) -> Array:
+  """softmax(scores) · values in float64."""
+  with np.errstate(invalid="ignore"):
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray((weights / weights.sum(-1, keepdims=True)) @ values)
+
+
+def close(got: Tensor, want: Array, error: float = 2e-6) -> None:
+  np.testing.assert_allclose(got.numpy().astype(np.float64), want, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("device", ["CPU", "REF"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_is_one_kernel(device: str, causal: bool) -> None:
+  heads, length, seen, size = 2, 70, 70 if causal else 53, 16
+  q, k, v = (normal(n, 1, heads, t, size) for n, t in enumerate((length, seen, seen)))
+  scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2) / math.sqrt(size)
+  if causal:
+    scores[..., ~np.tri(length, seen, dtype=bool)] = -np.inf
+  with Context(DEVICE=device):
+    got = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), is_causal=causal)
+    assert is_one_kernel(got)
+    close(got, attention(scores, v.astype(np.float64)))
+
+
+@pytest.mark.nightly
+@given(
+  heads=st.sampled_from([(1, 1), (2, 1), (4, 2)]),
+  length=st.integers(32, 150),
+  seen=st.integers(32, 150),
+  size=st.sampled_from([16, 20, 32]),
+  width=st.sampled_from([8, 16, 24]),
+  scale=st.sampled_from([1.0, 0.25, 30.0]),
+  mask=st.sampled_from(["none", "random", "window", "rows", "bias"]),
+  cap=st.booleans(),
+  seed=st.integers(0, 1000),
+)
+def test_any_attention(**case: Any) -> None:
+  check(**case)
+
+
+@pytest.mark.parametrize("mask", ["window", "bias"])
+def test_attention_with_a_mask(mask: str) -> None:
+  check((4, 2), 75, 141, 20, 24, 0.5, mask, mask == "window", 0)
+
+
+def check(
+  heads: tuple[int, int], length: int, seen: int, size: int, width: int, scale: float, mask: str, cap: bool, seed: int
+) -> None:
+  many, groups = heads
+  q, k, v = (
+    normal(seed, many, length, size),
+    normal(seed + 1, groups, seen, size),
+    normal(seed + 2, groups, seen, width),
+  )
+  rows, columns = np.arange(length)[:, None], np.arange(seen)
+  wide = [np.repeat(x.astype(np.float64), many // groups, 0) for x in (k, v)]
+  scores = q.astype(np.float64) @ wide[0].swapaxes(-1, -2) * scale
+  found = Tensor(q) @ Tensor(k).repeat_interleave(many // groups, 0).transpose(-1, -2) * scale
+  if cap:
+    scores, found = 5 * np.tanh(scores / 5), (found / 5).tanh() * 5
+  if mask == "bias":
+    bias = normal(seed + 3, length, seen)
+    scores, found = scores + bias, found + Tensor(bias)
+  elif mask != "none":
+    at, of = Tensor.arange(length).unsqueeze(1), Tensor.arange(seen)
+    random = np.random.default_rng(seed).random((length, seen)) < 0.3
+    allowed, visible = {
+      "random": (random, Tensor(random)),
+      "window": ((columns <= rows) & (columns > rows - 40), (of <= at) & (of > at - 40)),
+      "rows": ((rows % 3 > 0) & (columns >= 0), (at % 3 > 0) & (of >= 0)),
+    }[mask]
+    scores, found = np.where(allowed, scores, -np.inf), visible.where(found, -math.inf)
+  got = found.softmax(-1) @ Tensor(v).repeat_interleave(many // groups, 0)
+  if min(length, seen) >= 2 * size:
+    assert any(name.startswith("softmax_") for name in kernels(got))
+  close(got, attention(scores, wide[1]), 1e-5 * max(1.0, scale))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_other_types(dtype: str) -> None:
+  q, k, v = (normal(n, 2, 64, 32).astype(dtype) for n in range(3))
+  scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2) / math.sqrt(32)
+  got = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v))
+  assert is_one_kernel(got) and got.dtype.name == dtype
+  close(got, attention(scores, v.astype(np.float64)), 1e-3 if dtype == "float16" else 1e-14)
+
+
+@pytest.mark.parametrize("device", ["CPU", "REF"])
+def test_infinities_and_nans_are_as_in_the_formula(device: str) -> None:
+  q, k, v = (normal(n, 1, 40, 16) for n in range(3))
+  q[0, 3], k[0, 7], v[0, 9] = np.nan, np.inf, np.inf
+  q[0, 5, 2] = -np.inf
+  with np.errstate(invalid="ignore"):
+    scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2)
+    scores[0, 11] = -np.inf  # sees nothing
+    scores[0, 12:, 7] = -np.inf
+    hidden = np.zeros((40, 40), bool)
+    hidden[11], hidden[12:, 7] = True, True
+    with Context(DEVICE=device):
+      found = Tensor(hidden).where(-math.inf, Tensor(q) @ Tensor(k).transpose(-1, -2))
+      got = found.softmax(-1) @ Tensor(v)
+      assert is_one_kernel(got)
+      close(got, attention(scores, v.astype(np.float64)), 1e-5)
+
+
+def test_large_scores_do_not_overflow() -> None:
+  q, k, v = (normal(n, 1, 64, 16) for n in range(3))
+  scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2) * 1000
+  ramp = np.linspace(-1e4, 1e4, 64)
+  got = (Tensor(q) @ Tensor(k).transpose(-1, -2) * 1000 + Tensor(ramp.astype(np.float32))).softmax(-1) @ Tensor(v)
+  assert is_one_kernel(got)
+  close(got, attention(scores + ramp.astype(np.float32), v.astype(np.float64)), 1e-2)
+
+
+def test_weights_that_are_wanted_are_not_made_twice() -> None:
+  """Near misses: what else needs the weights has them in memory."""
+  q, k, v = (Tensor(normal(n, 2, 64, 16)) for n in range(3))
+  weights = (q @ k.transpose(-1, -2)).softmax(-1)
+  names = [call.src[0].arg.name for call in realize.plan_tensors([weights, weights @ v])[0].src]
+  assert len(names) > 2 and not any(name.startswith("softmax_") for name in names)
+
+
+def test_no_maximum_of_something_else() -> None:
+  """A near miss: what is subtracted is the maximum of other scores."""
+  q, k, v = (Tensor(normal(n, 2, 64, 16)) for n in range(3))
+  scores = q @ k.transpose(-1, -2)
+  other = (q @ v.transpose(-1, -2)).max(-1, keepdim=True)
+  weights = (scores - other).exp()
+  assert not any(name.startswith("softmax_") for name in kernels(weights / weights.sum(-1, keepdim=True) @ v))
+
+
+def test_short_rows_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(blocks, "LEAST_SCORES", 64 * 64 + 1)
+  q, k, v = (Tensor(normal(n, 2, 64, 16)) for n in range(3))
+  assert not is_one_kernel(q.scaled_dot_product_attention(k, v))
+
+
+def test_memory_is_that_of_the_results() -> None:
+  q, k, v = (Tensor(normal(n, 2, 512, 32)).realize() for n in range(3))
+  linear = realize.plan_tensors([q.scaled_dot_product_attention(k, v, is_causal=True)])[0]
+  sizes = [a.arg[1] for call in linear.src for a in call.src[1:]]
+  assert max(sizes) == 2 * 512 * 32

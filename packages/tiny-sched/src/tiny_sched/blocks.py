@@ -1,0 +1,345 @@
+"""The kernel of a sum weighted by a softmax: a block of rows at a time, over blocks of columns, in near memory.
+
+For each block of rows i (whose counter becomes lanes of vectors) there are, in near memory, the rows' side of each
+score (the queries, transposed), the running maximum m and sum l of each row, and the running results acc. Then for each
+block of columns j, as in the papers below:
+
+    s[j, i]   = score                                  from the rows' side, and the columns as they are in memory
+    m'[i]     = max(m[i], max_j s[j, i])
+    scale[i]  = exp(m[i] - m'[i])                      what was made with the maximum before is made smaller
+    p[j, i]   = exp(s[j, i] - m'[i])
+    l[i]      = l[i] · scale[i] + Σ_j p[j, i]
+    acc[c, i] = acc[c, i] · scale[i] + Σ_j v[j, c] · p[j, i]
+
+and at last out[i, c] = acc[c, i] · factors. Nothing is transposed but the rows' side, once, and the result, once; keys
+and values are read where they are, an element at a time for all rows of a block. Memory is that of the results.
+
+A score that a mask turns into -inf counts for nothing, and blocks that a mask drops for all of their rows are left out.
+Where all scores of a row are -inf, so is its maximum, and 0 is subtracted instead: its sums stay 0 until it has a score
+that counts. One that never has is 0/0, as in the formula.
+
+An iteration of an inner loop reads what other iterations of the loops before have left. The kernel IR says that with
+AFTERs: memory after the loop that fills it, or inside of the loop that goes on with it.
+
+Milakov & Gimelshein, Online normalizer calculation for softmax, 2018; Rabe & Staats, Self-attention does not need O(n²)
+memory, 2021; Dao et al., FlashAttention, 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+
+from tiny_sched.conditions import conjuncts, interval_of
+from tiny_sched.index import ZERO, Index, flatten, simplify, unflatten
+from tiny_uop import AddrSpace, AxisType, DType, GroupOp, KernelInfo, Ops, Shape, UOp, dtypes
+from tiny_uop.records import dataclass
+
+ROWS = {64: 1.0, 48: 1.02, 32: 1.05}
+"""Rows of a block, and how long each then takes: 64 are four vectors of most processors side by side. Fewer than the
+least would leave lanes and sums side by side without work."""
+COLUMNS = range(32, 97, 4)
+"""Columns of a block: with their sides of a score, they stay in the first level cache."""
+LEAST_SCORES = 1 << 16
+"""Scores of one head, from which on this pays: fewer stay in a cache between the kernels that make and read them."""
+LEAST_TIMES = 16
+"""Terms of a score, at least: cheaper ones may well be made again."""
+NEAR = 1 << 17
+"""Bytes of near memory: a good part of a second level cache is left for keys and values."""
+CHEAP = 32
+"""Operations on an element of the columns' side, or of the values, which each block of rows does again."""
+
+
+@dataclass(frozen=True)
+class WeightedSum:
+  """Σ_j exp(score - max_j score) · of_pairs · values · outside, at the counters of the loops."""
+
+  rows: tuple[UOp, ...]
+  """The loops of the output that scores depend on, but for the `lane`."""
+  lane: UOp
+  """The loop over rows of which blocks are made: neither values nor the columns' side of a score depend on it."""
+  columns: tuple[UOp, ...]
+  """The loops of the output that only values depend on."""
+  j: UOp
+  """The loop of the sum."""
+  score: UOp
+  maximum: UOp
+  """max_j score, a REDUCE."""
+  total: UOp | None
+  """Σ_j exp(score - maximum), a REDUCE, where a factor has it."""
+  weight: UOp
+  of_pairs: UOp | None
+  values: UOp | None
+  outside: UOp | None
+  dtype: DType
+  """The type that all is computed in."""
+
+  def sums(self) -> list[UOp]:
+    """The sums that a score is made of."""
+    return [u for u in self.score.toposort if u.op is Ops.REDUCE]
+
+  def is_separable(self) -> bool:
+    """Whether scores are made by sums of products, of a side that only rows have and one that only columns have."""
+    if not self.sums() or self.values is None:
+      return False
+    return all(
+      u.arg[0] is Ops.ADD and len(u.src) == 2 and u.dtype is self.dtype and self.j in u.ranges and self.sides(u)
+      for u in self.sums()
+    )
+
+  def sides(self, u: UOp) -> tuple[UOp, UOp] | None:
+    """(the rows' side, the columns' side) of the products of a sum."""
+    mine: list[UOp] = []
+    theirs: list[UOp] = []
+    for f in _product_of(u.src[0], self.dtype):
+      if self.lane in f.ranges and self.j in f.ranges:
+        return None
+      (theirs if self.j in f.ranges else mine).append(f)
+    if not mine or not theirs:
+      return None
+    return _times(mine), _times(theirs)
+
+
+def _product_of(u: UOp, dtype: DType) -> Iterator[UOp]:
+  """The factors of a product, each in that type."""
+  if u.op is Ops.MUL:
+    for s in u.src:
+      yield from _product_of(s, dtype)
+  elif u.op is Ops.CAST and u.src[0].op is Ops.MUL and u.src[0].dtype.kind == "float":
+    yield from _product_of(u.src[0], dtype)
+  else:
+    yield u if u.dtype is dtype else u.cast(dtype)
+
+
+def _times(factors: Sequence[UOp]) -> UOp:
+  found = factors[0]
+  for f in factors[1:]:
+    found = found * f
+  return found
+
+
+def fits(w: WeightedSum) -> bool:
+  """Whether a kernel of blocks is worth its while: there are rows enough, near memory holds a block, and what each
+  block does again is cheap."""
+  long, wide = _extent(w.lane), _extent(w.j)
+  if w.values is None or long < min(ROWS) or wide < min(COLUMNS) or long * wide < LEAST_SCORES:
+    return False
+  if any(u.dtype is dtypes.bfloat16 for value in (w.score, w.values) for u in value.toposort):
+    return False  # processors have instructions for its products, which want them side by side
+  rows, columns = rows_of_block(long), columns_of_block(wide)
+  sums, size = w.sums(), math.prod(map(_extent, w.columns))
+  sides = [(_extent(u.src[1]), *pair) for u in sums if (pair := w.sides(u)) is not None]
+  near = (size + columns + sum(terms for terms, *_ in sides)) * rows
+  near += sum(n * columns for n, u in [(size, w.values), *[(terms, u) for terms, _, u in sides]] if not _is_read(u))
+  cheap = _work(w.values) <= CHEAP and all(_work(u) <= CHEAP for *_, u in sides)
+  return min(terms for terms, *_ in sides) >= LEAST_TIMES and near * w.dtype.itemsize <= NEAR and cheap
+
+
+def rows_of_block(size: int) -> int:
+  """How many of so many rows a block has. The last one begins where it has as many, and computes some rows again."""
+  return min((n for n in ROWS if n <= size), key=lambda n: -(-size // n) * n * ROWS[n])
+
+
+def columns_of_block(size: int) -> int:
+  """How many of so many columns a block has: hardly any are past the end."""
+  return min(COLUMNS, key=lambda n: (-(-size // n) * n, abs(n - 64)))
+
+
+def _is_read(u: UOp) -> bool:
+  """Whether a value is an element of memory as it is."""
+  return u.op is Ops.LOAD
+
+
+def _work(u: UOp) -> int:
+  """Operations per element."""
+  return sum(node.op in GroupOp.Elementwise and node.dtype.kind == "float" for node in u.toposort) + 99 * any(
+    node.op in GroupOp.Transcendental for node in u.toposort
+  )
+
+
+def _extent(loop: UOp) -> int:
+  return int(loop.src[0].arg)
+
+
+def kernel_of_blocks(w: WeightedSum, dtype: DType, index: Index, shape: Shape) -> UOp:
+  """The kernel that stores the sum, of type `dtype`, at each `index` of a result of that shape in PARAM 0; what it is
+  made of are the other PARAMs."""
+  return _Blocks(w).kernel(dtype, index, shape)
+
+
+Element = Callable[[UOp, UOp], UOp]
+
+
+class _Blocks:
+  """The loops and the near memory of one kernel."""
+
+  def __init__(self, w: WeightedSum) -> None:
+    self.w = w
+    self.ids, self.memories = count(), count()
+    self.many, self.wide = rows_of_block(_extent(w.lane)), columns_of_block(_extent(w.j))
+    self.rows = {r: self.loop(r.src[0]) for r in w.rows}
+    self.block = self.loop(-(-_extent(w.lane) // self.many))
+    self.around = [*self.rows.values(), self.block]
+
+  def loop(self, extent: UOp | int, kind: AxisType = AxisType.LOOP) -> UOp:
+    return UOp.range(extent, next(self.ids), kind)
+
+  def near(self, size: int) -> UOp:
+    """Memory of the kernel's own."""
+    return UOp.alloc(next(self.memories), self.w.dtype.ptr(size, AddrSpace.LOCAL))
+
+  def at(self, value: UOp, row: UOp | None = None, column: UOp | None = None) -> UOp:
+    """A value of a block. Past the end of the columns, the last one is read once more."""
+    places = dict(self.rows)
+    if row is not None:
+      places[self.w.lane] = row
+    if column is not None:
+      places[self.w.j] = column if column.vmax < _extent(self.w.j) else column.minimum(_extent(self.w.j) - 1)
+    return value.substitute(places)
+
+  def row(self, lane: UOp | int) -> UOp:
+    """The row of a lane."""
+    size = _extent(self.w.lane)
+    first = self.block * self.many
+    return simplify(first if size % self.many == 0 else first.minimum(size - self.many)) + lane
+
+  def bounds(self) -> tuple[UOp, UOp]:
+    """(first block of columns, number of blocks) that a mask leaves for a block of rows."""
+    w, start, stop = self.w, ZERO, self.w.j.src[0]
+    mask = _mask(w.score)
+    bound = [c for c in conjuncts(simplify(mask)) if w.j in c.ranges] if mask is not None else []
+    for c in bound:
+      found = interval_of([c], w.j)
+      if found is None or found.point is not None or any(u.op is Ops.LOAD for u in (found.start, found.stop)):
+        continue
+      start = start.maximum(self.edge(found.start)[0])
+      stop = stop.minimum(self.edge(found.stop)[1])
+    start, stop = simplify(start), simplify(stop)
+    first = simplify(start // self.wide)
+    return first, simplify(((stop + (self.wide - 1)) // self.wide - first).maximum(0))
+
+  def edge(self, of_row: UOp) -> tuple[UOp, UOp]:
+    """(the least, the largest) of what is linear in the row, over a block of rows."""
+    first, last = [self.at(of_row, self.row(n)) for n in (0, self.many - 1)]
+    grows = simplify(last - first)
+    if grows.vmin >= 0:
+      return first, last
+    return (last, first) if grows.vmax <= 0 else (first.minimum(last), first.maximum(last))
+
+  def kernel(self, dtype: DType, index: Index, shape: Shape) -> UOp:
+    w, many, wide = self.w, self.many, self.wide
+    size = math.prod(map(_extent, w.columns))
+    peaks, sums, scales = self.near(many), self.near(many), self.near(many)
+    results, scores = self.near(size * many), self.near(wide * many)
+    nothing, zero = UOp.const(w.dtype, -math.inf), UOp.const(w.dtype, 0)
+
+    fresh = [self.filled(peaks, many, nothing), self.filled(sums, many, zero), self.filled(results, size * many, zero)]
+    first, blocks = self.bounds()
+    turn = self.loop(blocks)
+    column = (first + turn) * wide
+    sides = {u: self.sides(u, column, turn) for u in w.sums()}
+
+    # scores
+    j, i = self.loop(wide), self.loop(many)
+    inner: dict[UOp, UOp] = {}
+    for u, (memory, theirs) in sides.items():
+      term = self.loop(u.src[1].src[0], AxisType.REDUCE)
+      other = theirs(j, term)
+      inner[u] = (memory.index(term * many + i).load() * other).reduce(Ops.ADD, term)
+    score = self.at(w.score.substitute(inner), self.row(i), column + j)
+    if (column + j).vmax >= _extent(w.j):
+      score = (column + j < w.j.src[0]).where(score, nothing)
+    scored = scores.after(scores.after(turn).index(j * many + i).store(score).end(j, i))
+
+    # their maximum, and what it makes of what there is
+    i, term = self.loop(many), self.loop(wide, AxisType.REDUCE)
+    before = peaks.after(fresh[0], turn).index(i).load()
+    after = before.maximum(scored.index(term * many + i).load().reduce(Ops.MAX, term))
+    scale = scales.after(turn).index(i).store((before - _finite(after)).alu(w.weight.op))
+    peaked = UOp.group(scale, peaks.after(fresh[0], turn).index(i).store(after)).end(i)
+
+    # weights
+    j, i = self.loop(wide), self.loop(many)
+    cell = scored.index(j * many + i)
+    weight = (cell.load() - _finite(peaks.after(peaked).index(i).load())).alu(w.weight.op)
+    weighted = scores.after(cell.store(weight).end(j, i))
+
+    # sums
+    i, term = self.loop(many), self.loop(wide, AxisType.REDUCE)
+    cell, factor = sums.after(fresh[1], turn).index(i), scales.after(peaked)
+    added = weighted.index(term * many + i).load().reduce(Ops.ADD, term)
+    summed = cell.store(cell.load() * factor.index(i).load() + added).end(i)
+    if w.of_pairs is not None:
+      j, i = self.loop(wide), self.loop(many)
+      cell = scores.after(summed).index(j * many + i)
+      more = self.at(w.of_pairs, self.row(i), column + j)
+      weighted = scores.after(cell.store(cell.load() * more).end(j, i))
+
+    # results
+    assert w.values is not None
+    read = self.of_columns(w.values, w.columns, column, turn)
+    columns = {c: self.loop(c.src[0]) for c in w.columns}
+    i, term = self.loop(many), self.loop(wide, AxisType.REDUCE)
+    cell = results.after(fresh[2], turn).index(self.offset(columns) * many + i)
+    value = read(term, self.offset(columns))
+    added = (weighted.index(term * many + i).load() * value).reduce(Ops.ADD, term)
+    mixed = cell.store(cell.load() * factor.index(i).load() + added).end(*columns.values(), i)
+
+    done = UOp.group(summed, mixed).end(turn)
+    columns, i = {c: self.loop(c.src[0]) for c in w.columns}, self.loop(many)
+    value = results.after(done).index(self.offset(columns) * many + i).load()
+    if w.outside is not None:
+      known = {w.maximum: peaks.after(done).index(i).load()}
+      if w.total is not None:
+        known[w.total] = sums.after(done).index(i).load()
+      value = value * self.at(w.outside.substitute(known | columns), self.row(i))
+    target = simplify(self.at(flatten(index, shape).substitute(columns), self.row(i)))
+    out = UOp.param(0, dtype.ptr(math.prod([int(s) for s in shape])))
+    stored = out.index(target).store(value if value.dtype is dtype else value.cast(dtype))
+    name = f"softmax_{math.prod(map(_extent, w.rows))}x{_extent(w.lane)}x{size}_r{_extent(w.j)}"
+    return UOp.sink(stored.end(i, *columns.values()).end(*self.around), arg=KernelInfo(name))
+
+  def offset(self, columns: dict[UOp, UOp]) -> UOp:
+    return flatten(tuple(columns.values()), tuple([_extent(c) for c in columns]))
+
+  def sides(self, u: UOp, column: UOp, turn: UOp) -> tuple[UOp, Element]:
+    """(near memory with the rows' side of a sum, the columns' side at a column and a term)."""
+    found, (term,) = self.w.sides(u), u.src[1:]
+    assert found is not None
+    memory = self.near(_extent(term) * self.many)
+    inner, i = self.loop(term.src[0]), self.loop(self.many)
+    value = self.at(found[0].substitute({term: inner}), self.row(i))
+    filled = memory.after(*self.around).index(inner * self.many + i).store(value).end(inner, i)
+    return memory.after(filled), self.of_columns(found[1], (term,), column, turn)
+
+  def of_columns(self, value: UOp, loops: tuple[UOp, ...], column: UOp, turn: UOp) -> Element:
+    """An element of what only columns have, at a column of the block and at an offset in the other loops: as it is in
+    memory, or computed into near memory for each block."""
+    sizes = tuple(map(_extent, loops))
+    if _is_read(value):
+      return lambda j, offset: self.at(value.substitute(dict(zip(loops, unflatten(offset, sizes)))), None, column + j)
+    size = math.prod(sizes)
+    memory, j, inner = self.near(size * self.wide), self.loop(self.wide), self.loop(size)
+    made = self.at(value.substitute(dict(zip(loops, unflatten(inner, sizes)))), None, column + j)
+    filled = memory.after(memory.after(turn).index(j * size + inner).store(made).end(j, inner))
+    return lambda j, offset: filled.index(j * size + offset).load()
+
+  def filled(self, memory: UOp, size: int, value: UOp) -> UOp:
+    i = self.loop(size)
+    return memory.after(*self.around).index(i).store(value).end(i)
+
+
+def _finite(peak: UOp) -> UOp:
+  """What is subtracted of a score: 0 where none has counted."""
+  return peak.ne(-math.inf).where(peak, UOp.const(peak.dtype, 0))
+
+
+def _mask(score: UOp) -> UOp | None:
+  """Where a score is not -inf, as far as a mask says so."""
+  if score.op is not Ops.WHERE:
+    return None
+  condition, yes, no = score.src
+  if no.op is Ops.CONST and no.arg == -math.inf:
+    return condition
+  return condition.logical_not() if yes.op is Ops.CONST and yes.arg == -math.inf else None

@@ -1,0 +1,301 @@
+"""Sums that are weighted by a softmax, in one kernel that never holds all of the weights.
+
+Attention looks up
+
+    out[i, c] = Σ_j exp(s[i, j] - m[i]) · v[j, c] / Σ_j exp(s[i, j] - m[i])      where m[i] = max_j s[i, j]
+
+Where s is made by a sum itself, as q·k is, it would get memory: as much as there are pairs (i, j). This pass finds such
+sums in the graph, by their structure, and puts a kernel of blocks (`blocks.py`) in the place of each. What s is made of
+besides does not matter: scales, biases, masks, windows, a cap, heads that share keys.
+
+A sum is recognised in the form that a kernel would have, an expression of loads and loops: movement is index arithmetic
+there, and whatever the graph calls things, the score that is summed and the one whose maximum is subtracted are one
+expression. It has to be
+
+    Σ_j exp(score - max_j score) · factors
+
+where a factor has j (the values; masks and dropout, which may also have i) or has not (the division by the sum).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tiny_sched import blocks
+from tiny_sched.blocks import WeightedSum, fits, kernel_of_blocks
+from tiny_sched.index import flatten, known, largest_size, simplify
+from tiny_sched.lowering import ElementAccess
+from tiny_sched.recompute_cost import MEMORY, lowered
+from tiny_sched.value_rules import tidy
+from tiny_sched.views import is_reinterpretation
+from tiny_sched.work import tracker
+from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes, value_nodes
+from tiny_uop.graph import users_of
+
+InOrder = Callable[[str], bool]
+"""Whether a device's kernels are loops in order, and not threads of workgroups."""
+
+MOST_STEPS = 4000
+"""Of taking an expression apart: a score is there for its weight, its maximum and its sum."""
+_EXPONENTIALS = frozenset({Ops.EXP})
+_ENDS = frozenset({*MEMORY, Ops.COPY, Ops.CONTIGUOUS, Ops.BARRIER, Ops.CALL})
+
+
+def sums_in_blocks(sink: UOp, in_order: InOrder) -> UOp:
+  """The graph with a kernel of blocks for each sum weighted by a softmax, where that pays."""
+  nodes = value_nodes(sink)
+  if not any(u.op in _EXPONENTIALS for u in nodes):
+    return sink
+  made: dict[UOp, UOp] = {}
+  users = users_of(nodes)
+  for u in nodes:
+    if _may_be(u) and (kernel := _in_blocks(u, users, in_order)) is not None:
+      made.update([kernel])
+  if not made:
+    return sink
+  new = sink.substitute(made)
+  if tracker.places is not None:
+    tracker.rewritten(made, new)
+  return new
+
+
+def _may_be(u: UOp) -> bool:
+  """Whether a node is a sum over one long axis, of what is made by an exponential less a maximum over as many."""
+  if u.op is not Ops.REDUCE or u.arg[0] is not Ops.ADD or len(u.arg[1]) != 1 or u.dtype.kind != "float":
+    return False
+  if any(known(s) is None for s in u.src[0].shape):
+    return False
+  length = u.src[0].shape[u.arg[1][0]]
+  return largest_size(u.shape) * int(length) >= blocks.LEAST_SCORES and any(
+    below.op in _EXPONENTIALS for below in _elementwise_below(u.src[0])
+  )
+
+
+def _elementwise_below(u: UOp) -> Iterator[UOp]:
+  """The nodes of an expression, down to memory and to reductions."""
+  seen, stack = set[UOp](), [u]
+  while stack:
+    if (node := stack.pop()) in seen:
+      continue
+    seen.add(node)
+    yield node
+    if node.op not in _ENDS and node.op is not Ops.REDUCE:
+      stack.extend(node.src)
+
+
+def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], in_order: InOrder) -> tuple[UOp, UOp] | None:
+  """(what a kernel of blocks computes, its result) for a sum, rounded where that is all that is done with it; None
+  where it is not weighted by a softmax, or better stays."""
+  if not isinstance(u.device, str) or not in_order(u.device):
+    return None
+  scores = _scores(u)
+  if scores is None or not _only_for(scores, u, users):
+    return None
+  inputs: dict[UOp, int] = {}
+
+  def is_end(node: UOp) -> bool:
+    if node.op is Ops.REDUCE:
+      return node not in scores and any(
+        below.op in _ENDS for below in node.toposort
+      )  # a count of positions has no loop
+    return node.op in _ENDS or is_reinterpretation(node)
+
+  def value_at(access: ElementAccess, _: int) -> UOp:
+    slot = inputs.setdefault(access.node, len(inputs) + 1)
+    pointer = UOp.param(slot, access.node.dtype.ptr(largest_size(access.node.shape)))
+    return pointer.index(simplify(flatten(access.index, access.node.shape)), access.gate).load()
+
+  found = lowered(u, is_end, value_at, MOST_STEPS)
+  if found is None:
+    return None
+  value, index, _ = found
+  weighted = weighted_sum(canonical(value), [r for r in index if r.op is Ops.RANGE])
+  if weighted is None or not fits(weighted):
+    return None
+  last = u
+  while len(users.get(last, ())) == 1 and (user := users[last][0]).op in (Ops.RESHAPE, Ops.CAST):
+    if user.dtype.kind != "float":
+      break
+    last = user
+  kernel = kernel_of_blocks(weighted, last.dtype, index, u.shape)
+  call = UOp(Ops.CALL, last.dtype, (kernel, UOp(Ops.DEVICE, arg=u.device), *inputs), 0)
+  return last, call.reshape(last.shape)
+
+
+def _scores(u: UOp) -> frozenset[UOp] | None:
+  """The reductions that a weighted sum has inside: maxima and sums of its rows, and those that make a score of each
+  pair of a row and a column; None where there are none of these."""
+  length = u.src[0].shape[u.arg[1][0]]
+  rows, pairs = set[UOp](), set[UOp]()
+  stack, seen = [u.src[0]], set[UOp]()
+  while stack:
+    for node in _elementwise_below(stack.pop()):
+      if node.op is not Ops.REDUCE or node in seen:
+        continue
+      seen.add(node)
+      summed = [node.src[0].shape[axis] for axis in node.arg[1]]
+      if len(summed) == 1 and summed[0] == length and _may_be_row(node):
+        rows.add(node)
+        stack.append(node.src[0])
+      elif node.arg[0] is Ops.ADD and largest_size(node.shape) >= blocks.LEAST_SCORES and _makes_pairs(node):
+        pairs.add(node)
+        stack.append(node.src[0])
+  return frozenset(rows | pairs) if rows and pairs else None
+
+
+def _may_be_row(u: UOp) -> bool:
+  return u.arg[0] is Ops.MAX or any(below.op in _EXPONENTIALS for below in _elementwise_below(u.src[0]))
+
+
+def _makes_pairs(u: UOp) -> bool:
+  """Whether a sum of products has more elements than what it is made of."""
+  product = u.src[0]
+  while product.op in GroupOp.Movement:
+    product = product.src[0]
+  if product.op is not Ops.MUL:
+    return False
+  return all(_distinct(s) * 2 <= largest_size(u.shape) for s in product.src)
+
+
+def _distinct(u: UOp) -> int:
+  """How many elements a view shows, at most: those of what is expanded."""
+  least = largest_size(u.shape)
+  while u.op in GroupOp.Movement or u.op is Ops.CAST:
+    u = u.src[0]
+    least = min(least, largest_size(u.shape))
+  return least
+
+
+def _only_for(inside: frozenset[UOp], u: UOp, users: dict[UOp, list[UOp]]) -> bool:
+  """Whether nothing but a sum uses what is made of the scores of pairs, so that none of them needs memory."""
+  cone = set(value_nodes(u))
+  stack = [r for r in inside if not _may_be_row(r)]
+  seen = set(stack)
+  while stack:
+    for user in users.get(stack.pop(), ()):
+      if user not in cone:
+        return False
+      if user is not u and user not in seen:
+        seen.add(user)
+        stack.append(user)
+  return True
+
+
+# *** from the value of an element to a weighted sum ***
+
+
+def canonical(value: UOp) -> UOp:
+  """The value with the loops of each REDUCE numbered by how many REDUCEs are inside: two that differ in nothing but
+  their counters are one node."""
+  done: dict[UOp, UOp] = {}
+  height: dict[UOp, int] = {}
+  for u in value.toposort:
+    new = u.with_src(tuple([done[s] for s in u.src]))
+    height[u] = max([height[s] for s in u.src], default=0)
+    if u.op is Ops.REDUCE:
+      height[u] += 1
+      named = {r: UOp.range(r.src[0], height[u] * 1000 + n, AxisType.REDUCE) for n, r in enumerate(new.src[1:])}
+      new = new.substitute(named)
+    done[u] = new
+  return done[value]
+
+
+def weighted_sum(value: UOp, loops: Sequence[UOp]) -> WeightedSum | None:
+  """What a value, at the counters `loops` of the output, is a softmax's weighted sum of; None where it is none."""
+  if value.op is not Ops.REDUCE or value.arg[0] is not Ops.ADD or len(value.src) != 2:
+    return None
+  term, j = value.src
+  wide = dtypes.promote(value.dtype, dtypes.float32)
+  exponentials = [f for f in _factors(term) if f.op in _EXPONENTIALS]
+  if len(exponentials) != 1 or (found := _less_maximum(exponentials[0], j)) is None:
+    return None
+  weight, (score, maximum) = exponentials[0], found
+  rows = [r for r in loops if r in maximum.ranges]
+  columns = [r for r in loops if r not in maximum.ranges]
+  others = [f for f in _factors(term) if f is not weight]
+  total = next((t for f in others for t in f.toposort if _is_total(t, weight, j)), None)
+  outside = [f for f in others if j not in f.ranges]
+  inside = [f for f in others if j in f.ranges]
+  if maximum.dtype is not wide or weight.dtype is not wide or any(r not in loops for r in maximum.ranges):
+    return None
+  if any(
+    r.op is Ops.REDUCE and r not in (maximum, total) and not _below(r, (maximum, total))
+    for f in outside
+    for r in f.toposort
+  ) or any(r.op is Ops.REDUCE for f in inside for r in f.toposort):
+    return None
+  for lane in sorted(rows, key=lambda r: (-int(r.src[0].vmax), r.arg[0])):
+    of_pairs = [f for f in inside if lane in f.ranges]
+    values = [f for f in inside if lane not in f.ranges]
+    if any(not f.ranges.isdisjoint(columns) for f in of_pairs):
+      continue
+    made = WeightedSum(
+      tuple([r for r in rows if r is not lane]), lane, tuple(columns), j, score, maximum, total, weight,
+      _product(of_pairs, wide), _product(values, wide), _product(outside, wide), wide,
+    )  # fmt: skip
+    if made.is_separable():
+      return made
+  return None
+
+
+def _below(u: UOp, roots: Sequence[UOp | None]) -> bool:
+  return any(root is not None and u in root.toposort for root in roots)
+
+
+def _factors(u: UOp) -> list[UOp]:
+  """The factors of a product of floats; rounding to fewer bits on the way is left out. A choice of a term or 0 is a
+  factor, too."""
+  if u.op is Ops.MUL:
+    return [*_factors(u.src[0]), *_factors(u.src[1])]
+  if u.op is Ops.FDIV and not _is_one(u.src[0]):
+    return [*_factors(u.src[0]), u.const_like(1) / u.src[1]]
+  if u.op is Ops.CAST and u.src[0].dtype.kind == "float":
+    return _factors(u.src[0])
+  if u.op is Ops.WHERE and (_is_zero(u.src[1]) or _is_zero(u.src[2])):
+    condition, yes, no = u.src
+    chosen = no if _is_zero(yes) else yes
+    one, zero = u.const_like(1), u.const_like(0)
+    return [tidy(condition.where(zero, one) if chosen is no else condition.where(one, zero)), *_factors(chosen)]
+  return [u]
+
+
+def _is_one(u: UOp) -> bool:
+  return u.op is Ops.CONST and type(u.arg) is not tuple and u.arg == 1
+
+
+def _is_zero(u: UOp) -> bool:
+  return u.op is Ops.CONST and type(u.arg) is not tuple and u.arg == 0
+
+
+def _product(factors: Sequence[UOp], dtype: object) -> UOp | None:
+  """The product in one type; None of nothing."""
+  found: UOp | None = None
+  for f in factors:
+    wide = f if f.dtype is dtype else f.cast(dtype)  # type: ignore[arg-type]
+    found = wide if found is None else found * wide
+  return found
+
+
+def _less_maximum(weight: UOp, j: UOp) -> tuple[UOp, UOp] | None:
+  """(score, maximum) of the exponential of a score less the maximum of all scores."""
+  exponent = weight.src[0]
+  if exponent.op is not Ops.ADD:
+    return None
+  for score, less in (exponent.src, exponent.src[::-1]):
+    if less.op is not Ops.MUL or less.src[1].op is not Ops.CONST or less.src[1].arg != -1:
+      continue
+    maximum = less.src[0]
+    if maximum.op is Ops.REDUCE and maximum.arg[0] is Ops.MAX and _over(maximum, j) is score:
+      return score, maximum
+  return None
+
+
+def _is_total(u: UOp, weight: UOp, j: UOp) -> bool:
+  return u.op is Ops.REDUCE and u.arg[0] is Ops.ADD and _over(u, j) is weight
+
+
+def _over(reduce: UOp, j: UOp) -> UOp | None:
+  """What a reduction takes at another counter than its own."""
+  if len(reduce.src) != 2 or reduce.src[1].src[0] is not j.src[0]:
+    return None
+  return reduce.src[0].substitute({reduce.src[1]: j})
