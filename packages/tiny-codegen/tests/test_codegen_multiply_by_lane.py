@@ -60,6 +60,15 @@ def test_arm_multiplies_by_lane(types: tuple[DType, DType], wide: DType, lane: s
   assert " ld1r " not in text and " dup " not in text
 
 
+def test_long_registers_of_sve() -> None:
+  """With registers of 512 bits products are those of SVE; with 256, of NEON, whose units do as much in a cycle."""
+  kernel = product(64, (dtypes.float32, dtypes.float32), dtypes.float32)
+  name, features = "aarch64-unknown-linux-gnu", ("+neon", "+sve")
+  short, long = (cpu_target(name, "a64fx", features, scalable_bits=bits) for bits in (256, 512))
+  assert re.search(r" fmla z\d+\.s", assembly(kernel, long)) and " fmla v" not in assembly(kernel, long)
+  assert " fmla v" in assembly(kernel, short) and short == cpu_target(name, "a64fx", features)
+
+
 def test_few_registers_are_left_as_they_are() -> None:
   """Twelve rows of two vectors and their accumulators are more than there are registers."""
   kernel = product(48, (dtypes.float32, dtypes.float32), dtypes.float32)

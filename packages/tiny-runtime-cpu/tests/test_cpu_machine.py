@@ -86,6 +86,8 @@ def test_arch_is_text_and_back() -> None:
   assert Arch.parse(str(arch)) == arch
   assert Arch.parse("arm64-apple-darwin:apple-m1").family == "aarch64"
   assert Arch("x86_64-linux", "", "+avx2,-fma").has("avx2") and not Arch("x86_64-linux", "", "-fma").has("fma")
+  for sve in (Arch("aarch64-linux", "a64fx", "+sve", "", 0, 512), Arch("aarch64-linux", "a64fx", "+sve", "", 64, 512)):
+    assert Arch.parse(str(sve)) == sve
   divided = replace(arch, threads=64)
   assert Arch.parse(str(divided)) == divided and str(divided).removesuffix(":64") == str(replace(arch, threads=0))
   for wrong in ("", "x86_64:::16M:many"):

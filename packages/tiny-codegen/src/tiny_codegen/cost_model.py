@@ -203,6 +203,8 @@ def cpu_cost(arch: str, cpu: str, vector_bits: int) -> CostModel:
   # With AVX2 each scalar takes an instruction and a register of its own; with two multiply-adds of 512 bits a cycle
   # Intel's cores slow down for each load besides.
   loads = 1.4 if arch in ("x86_64", "amd64") and vector_bits == 256 else 2.0
+  if arch in ("aarch64", "arm64") and vector_bits > 128:  # A64FX, by its manual: two units of 512 bits, nine cycles
+    return CostModel(latency=9.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8))
   if arch in ("aarch64", "arm64"):  # cores that start four multiply-adds in a cycle, each of a register
     return CostModel(
       multiply_adds=4.0, loads=3.0, latency=4.0, word_products=1.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8)

@@ -87,7 +87,7 @@ PASSES: tuple[Pass, ...] = (
        double_buffer, TARGET, True, NOOPT),
   Pass("accumulate", "Updates that are not atomic load, combine and store.", lower_accumulate),
   Pass("gates", "Scalar loads under a condition read element 0 where it does not hold, and select: no branch.",
-       lower_gates),
+       lower_gates, TARGET),
   Pass("index_types", "index becomes int32 or int64, by bounds.", lower_index, TARGET),
   Pass("dot_products", "Dot products for which the target has no instruction become products and sums.",
        without_dot_products, TARGET),

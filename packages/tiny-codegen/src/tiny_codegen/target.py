@@ -83,6 +83,8 @@ class Target:
   """An integer becomes bfloat16 with one rounding. False: by way of float32, with two."""
   has_fma: bool = False
   """`a*b + c` may be fused: MULACC, one rounding."""
+  masked_loads: bool = True
+  """Vectors are loaded of which some lanes may not happen. False: that would be a branch for each lane."""
   multiplies_by_lane: frozenset[DType] = frozenset()
   """Types of which multiply-adds and dot products take one lane of a register, for all lanes of the other factor."""
   has_threads: bool = False

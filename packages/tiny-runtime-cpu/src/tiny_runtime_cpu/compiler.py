@@ -27,9 +27,11 @@ def renderer_for(arch: Arch) -> LLVMRenderer:
 
   features = [f for f in arch.features.split(",") if f]
   caches = CacheSizes.parse(arch.caches) if arch.caches else None
+  threads = arch.threads or FEW_THREADS
   target = cpu_target(
-    arch.triple, arch.cpu, features, caches=caches, dynamic_scheduling=True, threads=arch.threads or FEW_THREADS
-  )
+    arch.triple, arch.cpu, features, caches=caches, dynamic_scheduling=True, threads=threads,
+    scalable_bits=arch.scalable_bits,
+  )  # fmt: skip
   return LLVMRenderer(target)
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from tiny_runtime import system
 from tiny_runtime.llvm import Processor, host_processor
 from tiny_runtime_cpu.machine import check_execution
+from tiny_runtime_cpu.system import scalable_bits
 from tiny_runtime_cpu.system.amx_permission import permitted
 from tiny_runtime_cpu.system.caches import host_caches
 from tiny_runtime_cpu.system.control_groups import group_limits
@@ -25,20 +26,23 @@ class Arch:
   """Bytes of the levels 1, 2 and 3 that a core has: `48K,2M,16M`; empty: what is usual for such a processor."""
   threads: int = 0
   """How many threads kernels are divided for; 0: few."""
+  scalable_bits: int = 0
+  """Bits of a register of SVE (arm64); 0: there is none."""
 
   def __str__(self) -> str:
-    return ":".join((self.triple, self.cpu, self.features, self.caches, *([str(self.threads)] if self.threads else ())))
+    last = (str(self.threads or ""), str(self.scalable_bits or ""))
+    return ":".join((self.triple, self.cpu, self.features, self.caches, *last)).rstrip(":")
 
   @classmethod
   def parse(cls, text: str) -> Arch:
     """The inverse of `str`. All but the triple may be left out: `x86_64-unknown-linux-gnu:x86-64-v3`."""
-    triple, cpu, features, caches, threads, *rest = (*text.split(":"), "", "", "", "")
-    if not triple or any(rest) or not (threads.isdecimal() or not threads):
+    triple, cpu, features, caches, threads, scalable, *rest = (*text.split(":"), "", "", "", "", "")
+    if not triple or any(rest) or not f"0{threads}{scalable}".isdecimal():
       raise ValueError(
-        f"not a CPU arch: {text!r}, expected 'triple:cpu:features:caches:threads', as `tiny_runtime_cpu.host_arch()` "
-        "gives"
+        f"not a CPU arch: {text!r}, expected 'triple:cpu:features:caches:threads:scalable_bits', as "
+        "`tiny_runtime_cpu.host_arch()` gives"
       )
-    return cls(triple, cpu, features, caches, int(threads or 0))
+    return cls(triple, cpu, features, caches, int(threads or 0), int(scalable or 0))
 
   @property
   def processor(self) -> Processor:
@@ -66,7 +70,9 @@ class Arch:
 def host_arch() -> Arch:
   """The processor that this process runs on, with what the system lets it use."""
   processor = host_processor()
-  return Arch(processor.triple, processor.cpu, permitted(processor.features), host_caches(), many(cpu_limit()))
+  scalable = scalable_bits() if "+sve" in processor.features.split(",") else 0
+  threads = many(cpu_limit())
+  return Arch(processor.triple, processor.cpu, permitted(processor.features), host_caches(), threads, scalable)
 
 
 def many(threads: int) -> int:

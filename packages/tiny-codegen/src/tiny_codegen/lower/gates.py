@@ -1,28 +1,32 @@
 """Pass: gated loads become loads that are safe anyway.
 
 A scalar `LOAD(INDEX(p, offset, gate), alternative)` reads element 0 where the gate is false and selects afterwards:
-no branch. Gates of vectors stay, for masked instructions; gates of scalar stores stay, and become IF … ENDIF when the
-program is laid out.
+no branch. Gates of vectors stay, for masked instructions; where a target has none, lanes of a register with the same
+gate, which of neighbours in an image are all but those at its edges, are loaded so together. Gates of scalar stores
+stay, and become IF … ENDIF when the program is laid out.
 """
 
 from __future__ import annotations
 
-from tiny_codegen.kernel.expressions import number
+from itertools import groupby
+
 from tiny_codegen.kernel.memory import pointer_type
-from tiny_uop import ASYNC, Ops, UOp, simplify
+from tiny_codegen.target import Target
+from tiny_uop import ASYNC, GroupOp, Ops, UOp, simplify
 from tiny_uop.graph import rebuild
 
 
-def lower_gates(root: UOp) -> UOp:
+def lower_gates(root: UOp, target: Target) -> UOp:
   """The kernel in which every gated LOAD has a vector gate, as has every gated vector STORE of which only some lanes
-  may happen. What is copied asynchronously keeps its gate: where it does not hold, zeros are written.
+  may happen; no gate, where vectors are not loaded under masks. What is copied asynchronously keeps its gate: where it
+  does not hold, zeros are written.
   """
   root = simplify(root)
   copied = {u.src[1] for u in root.toposort if u.op is Ops.STORE and u.arg == ASYNC}
-  return rebuild(root, lambda u, new: None if u in copied else _lower(new))
+  return rebuild(root, lambda u, new: None if u in copied else _lower(new, target))
 
 
-def _lower(u: UOp) -> UOp | None:
+def _lower(u: UOp, target: Target) -> UOp | None:
   if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.INDEX:
     return None
   if len(u.src[0].src) < 3:
@@ -40,9 +44,41 @@ def _lower(u: UOp) -> UOp | None:
   if kind.size < 1 or known is False:
     return alternative
   if gate.dtype.count > 1:
-    return u.replace(src=(u.src[0], alternative))
+    return u.replace(src=(u.src[0], alternative)) if target.masked_loads else _in_pieces(u, alternative, target)
   if kind.size < lanes:  # a wide load does not even fit at element 0
     return pointer.index(offset, gate.broadcast(lanes)).load(alternative, u.dtype)
-  safe = simplify(gate.where(offset, number(0)))
+  safe = simplify(gate.where(offset, offset.const_like(0)))
   loaded = pointer.index(safe).load(dtype=u.dtype)
   return gate.broadcast(u.dtype.count).where(loaded, alternative)
+
+
+def _in_pieces(u: UOp, alternative: UOp, target: Target) -> UOp | None:
+  """A LOAD of a vector whose lanes have gates of their own: in a register, neighbours with one gate are one load. None
+  for a gather."""
+  pointer, offset, gate = u.src[0].src
+  if offset.dtype.count > 1:
+    return None
+  size, lanes = target.lanes(u.dtype.scalar()), list[UOp]()
+  gates = [simplify(_lane(gate, lane)) for lane in range(u.dtype.count)]
+  for _, run in groupby(range(u.dtype.count), lambda lane: (lane // size, id(gates[lane]))):
+    places = tuple(run)
+    others = [_lane(alternative, lane) for lane in places]
+    other = others[0].broadcast(len(places)) if len({*others}) == 1 else alternative.extract(*places)
+    start, dtype = places[0], u.dtype.scalar().vec(len(places))
+    load = pointer.index(simplify(offset + start), gates[start]).load(other, dtype)
+    piece = load if (lowered := _lower(load, target)) is None else lowered
+    lanes += [piece.extract(lane) for lane in range(dtype.count)] if dtype.count > 1 else [piece]
+  return UOp(Ops.VECTORIZE, u.dtype, tuple(lanes))
+
+
+def _lane(value: UOp, lane: int) -> UOp:
+  """One lane of a gate: the same operations for one lane, where it is made of such."""
+  if value.dtype.count == 1:
+    return value
+  if value.op is Ops.CONST:
+    return UOp.const(value.dtype.scalar(), value.arg[lane] if isinstance(value.arg, tuple) else value.arg)
+  if value.op is Ops.VECTORIZE and len(value.src) == value.dtype.count:
+    return value.src[lane]
+  if value.op in GroupOp.Elementwise:
+    return value.replace(dtype=value.dtype.scalar(), src=tuple([_lane(s, lane) for s in value.src]))
+  return value.extract(lane)

@@ -18,6 +18,8 @@ MONOTONIC_CLOCK: int = getattr(time, "CLOCK_MONOTONIC", 0)
 """The clock of `time.monotonic`, as clock_gettime(2) calls it."""
 MOST_PROCESSORS = 1024
 """Bits of a cpu_set_t."""
+PR_SVE_GET_VL, SVE_VL_BYTES = 51, 0xFFFF
+"""prctl(2): bytes of a register of SVE are in the low bits of what it gives."""
 _NEEDED = ("sched_getcpu", "pthread_setaffinity_np")
 
 if sys.platform == "linux":
@@ -31,6 +33,11 @@ if sys.platform == "linux":
   def places_threads() -> bool:
     """Whether the functions below do what they say."""
     return _process() is not None
+
+  def scalable_bits() -> int:
+    """Bits of a register of SVE, which the threads of a process share; 0 where Linux tells of none."""
+    found = ctypes.CDLL(None).prctl(PR_SVE_GET_VL, 0, 0, 0, 0)
+    return (found & SVE_VL_BYTES) * 8 if found > 0 else 0
 
   def allowed_processors() -> set[int]:
     """The numbers of those that this thread may use."""
@@ -53,6 +60,10 @@ else:
   def places_threads() -> bool:
     """Whether the functions below do what they say."""
     return False
+
+  def scalable_bits() -> int:
+    """Bits of a register of SVE: unknown."""
+    return 0
 
   def allowed_processors() -> set[int]:
     """The numbers of those that this thread may use: unknown."""

@@ -96,9 +96,11 @@ def cpu_target(
   caches: CacheSizes | None = None,
   dynamic_scheduling: bool = False,
   threads: int = Target.threads,
+  scalable_bits: int = 0,
 ) -> LLVMTarget:
   """A host processor from its LLVM triple, CPU name, features ("+avx2", "-avx512f", …), cache sizes (None:
-  `usual_caches`) and how many threads there may be. `dynamic_scheduling`: as in LLVMTarget.
+  `usual_caches`) and how many threads there may be. `dynamic_scheduling`: as in LLVMTarget. `scalable_bits`: of a
+  register of SVE; programs run only where it has as many.
 
   What it can do follows from these alone, so the result is the same on every machine. An unknown architecture
   gets the portable minimum: 128-bit vectors, no fused multiply-add, emulated half precision.
@@ -106,9 +108,10 @@ def cpu_target(
   listed = tuple(features)
   on = frozenset(f[1:] for f in listed if f.startswith("+"))
   arch = triple.split("-")[0]
-  has = processor(arch, on)
+  has = processor(arch, on, scalable_bits)
+  scalable = arch in ARM and has.vector_bits > 128
   ops = LLVM_OPS if has.rounding else LLVM_OPS - {Ops.TRUNC}  # LLVM would call libm
-  dots = x86_dot_products(on, cpu) if arch in X86 else arm_dot_products(on) if arch in ARM else ()
+  dots = x86_dot_products(on, cpu) if arch in X86 else arm_dot_products(on) if arch in ARM and not scalable else ()
   tiles = x86_matrix_products(on) if arch == "x86_64" else ()
   instructions = AVX512 if has.masks else ()
   caches = caches or usual_caches(has.vector_bits)
@@ -120,7 +123,8 @@ def cpu_target(
     vector_registers=has.vector_registers,
     max_vector_lanes=64,
     has_fma=has.fma,
-    multiplies_by_lane=BY_LANE if arch in ARM else frozenset(),
+    masked_loads=has.vector_bits > 128,
+    multiplies_by_lane=BY_LANE if arch in ARM and not scalable else frozenset(),
     has_threads=True,
     threads=threads,
     has_prefetch=True,
@@ -134,6 +138,7 @@ def cpu_target(
   return LLVMTarget(
     name, target, triple, cpu=cpu, features=",".join(listed), dots=dots, tiles=tiles, instructions=instructions,
     dynamic_scheduling=dynamic_scheduling,
+    attributes=(f"vscale_range({has.vector_bits // 128},{has.vector_bits // 128})",) if scalable else (),
   )  # fmt: skip
 
 
