@@ -66,6 +66,8 @@ MACHINES = {
   ),
   "x86_64": Machine("amd64", "qemu-x86_64-static", {"Haswell": (0, 0), "Nehalem": (0, 0)}),
 }
+OPTIONS = {"max": ",sve-default-vector-length=32"}
+"""What qemu is told of a processor besides its name: registers of 256 bits, with which kernels are NEON's."""
 TENSOR_TESTS = "realize products sort parts random symbolic special gradient"
 PARTS = {
   "table": ("-m", "tiny_runtime"),
@@ -202,7 +204,7 @@ class System:
   def start(self, cpu: str, root: Path) -> str:
     """What runs the other system's programs: qemu, or that system's own loader on this processor."""
     if cpu != HOST:
-      return f"'{self.qemu}' -L '{root}' -cpu {cpu}"
+      return f"'{self.qemu}' -L '{root}' -cpu {cpu}{OPTIONS.get(cpu, '')}"
     loader = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}[self.name]
     libraries = [f"{root}/{folder}/{self.name}-linux-gnu" for folder in ("usr/lib", "lib")]
     found = next(path for path in (root / loader, root / "usr" / loader) if path.exists())
