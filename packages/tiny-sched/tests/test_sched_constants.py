@@ -71,3 +71,13 @@ def test_weights_that_were_scaled_are_laid_out_in_one_kernel() -> None:
   x, w, c = new(24, 16), new(32, 16), new(32)
   _, (kept,) = first(product(x, w) * c.reshape((1, 32)).expand((24, 32)), x)
   assert kept.op is Ops.CONTIGUOUS and kept.shape == (16, 32) and any(u.op is Ops.MUL for u in kept.toposort)
+
+
+def test_weights_of_windows_with_few_places_are_laid_out_in_panels() -> None:
+  w = new(64, 4, 3, 3)
+  for places, shape in ((49, (2, 3 * 4 * 3, 32)), (196, None)):
+    x = new(places, 4, 3, 3)
+    left = x.reshape((places, 1, 4, 3, 3)).expand((places, 64, 4, 3, 3))
+    value = (left * w.reshape((1, 64, 4, 3, 3)).expand(left.shape)).reduce_axes(Ops.ADD, (2, 3, 4))
+    kept = first(value, x)[1]
+    assert [k.shape for k in kept] == ([] if shape is None else [shape])

@@ -145,9 +145,15 @@ class Model:
   def _again(self, given: Mapping[str, Any]) -> list[Value] | None:
     """The outputs of a call with tensors like those of an earlier one, of which nothing has to be looked at again; None
     for any other."""
-    if self.eager_because is not None or self.variables or not all(type(v) is Tensor for v in given.values()):
+    if self.eager_because is not None or self.variables:
       return None
-    key = (tuple([(name, t.shape, t.dtype) for name, t in given.items()]), ())
+    tensors = []
+    for name, value in given.items():
+      if type(value) is not Tensor:
+        return None
+      uop = value.uop
+      tensors.append((name, uop.shape, uop.dtype))
+    key = (tuple(tensors), ())
     jit = self._captured.get(key)
     return None if jit is None else self._replayed(key, jit, tuple(given.values()))
 
@@ -261,7 +267,7 @@ class Model:
   def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The inputs by name. Raises ModelError where there are too many."""
     given: dict[str, Any] = {}
-    if len(args) == 1 and isinstance(args[0], Mapping):
+    if len(args) == 1 and type(args[0]) is not Tensor and isinstance(args[0], Mapping):
       given.update(args[0])
     elif len(args) > len(self.inputs):
       raise ModelError(f"the model takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), and got {len(args)}")

@@ -185,7 +185,7 @@ class Buffer:
     memory, offset = self.to_read()
     if not self.nbytes:
       return memoryview(b"")
-    opened = self.opened
+    opened = self._opened or self.opened
     if opened.capabilities.host_mapped:
       return opened.view(memory)[offset : offset + self.nbytes]
     out = memoryview(bytearray(self.nbytes))
@@ -195,8 +195,10 @@ class Buffer:
   def copy_out(self, nbytes: int) -> memoryview:
     """A copy of the first `nbytes` bytes that the caller may keep and change. Where the device is mapped it is in the
     device's memory, which is warm: new pages would cost several times the copying."""
+    if nbytes < LARGE:
+      return memoryview(bytearray(self.look()[:nbytes]))
     opened = self.opened
-    if nbytes < LARGE or not (opened.capabilities.host_mapped and opened.capabilities.kernels):
+    if not (opened.capabilities.host_mapped and opened.capabilities.kernels):
       return memoryview(bytearray(self.look()[:nbytes]))
     memory, offset = self.to_read()
     copy = Buffer(self.device, nbytes, dtypes.uint8)

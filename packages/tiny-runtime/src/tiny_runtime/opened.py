@@ -165,9 +165,12 @@ class OpenDevice:
 
   def view(self, memory: Memory) -> memoryview:
     """All of `memory` as bytes, after all launches. Only where `capabilities.host_mapped`."""
-    action = f"mapping memory of {self.name}"
-    self._call(action, self.device.sync)
-    return self._call(action, self.device.view, memory)  # type: ignore[attr-defined]  # claimed
+    return self._call(f"mapping memory of {self.name}", self._view, memory)
+
+  def _view(self, memory: Memory) -> memoryview:
+    self.device.sync()
+    view: memoryview = self.device.view(memory)  # type: ignore[attr-defined]  # claimed
+    return view
 
   def adopt(self, data: memoryview, told: Told | None = None) -> Memory:
     """Memory of this process as the device's; released as any other. Only where `capabilities.host_import`."""
@@ -351,7 +354,8 @@ class OpenDevice:
       except BaseException as error:
         raise self._translate(error, action) from shown(error)
       finally:
-        self._free_released()
+        if self._released:
+          self._free_released()
 
   def _gone(self, action: str) -> DeviceLost:
     return DeviceLost(f"{action}: the device is gone with all its memory: {self.lost}. Compute the data again")

@@ -24,8 +24,12 @@ FEWEST_ROWS, FEW_ROWS, MOST_ROWS = 8, 16, 256
 """Rows of a product whose weights are laid out anew: of fewer rows a kernel reads weights once, as they are; more rows
 pay for packing them. Few rows want panels: a panel is read from its begin to its end."""
 
-PANEL = 64
-"""Results whose weights are next to each other in a panel: the vectors of a register tile."""
+MOST_PLACES = 64
+"""Places of a window whose weights are laid out, in panels: more pay for packing them."""
+
+PANEL, WINDOW_PANEL = 64, 32
+"""Results whose weights are next to each other in a panel: the vectors of a register tile; of a window, as many as
+leave registers for the places of a row."""
 
 
 class Constants:
@@ -171,7 +175,9 @@ def _terms(u: UOp) -> list[tuple[UOp, bool]]:
 
 
 def _in_panels(u: UOp, ctx: Constants) -> UOp | None:
-  """A product with weights of which those that a step of the sum needs are next to each other in memory."""
+  """A product with weights of which those that a step of the sum needs are next to each other in memory. The sum of a
+  window is taken in the order of memory, with the loop over channels inside of those over taps, but for one of these:
+  these are short, and of a length that padding decides."""
   if u.arg[0] is not Ops.ADD or u.src[0].op is not Ops.MUL or u.dtype is not dtypes.float32:
     return None
   shape, summed = u.src[0].shape, u.arg[1]
@@ -179,28 +185,39 @@ def _in_panels(u: UOp, ctx: Constants) -> UOp | None:
     if not ctx.memory(w) or x.op is not Ops.EXPAND or ctx.memory(x) is not None:
       continue
     axes = ctx.varies(w)
-    own, along = [a for a in axes if a not in summed], [a for a in axes if a in summed]
-    if len(own) != 1 or len(along) != 1 or x.src[0].shape[own[0]] != 1 or _is_widened(_stored(w)):
+    own, along = [a for a in axes if a not in summed], sorted(a for a in axes if a in summed)
+    if len(own) != 1 or not along or x.src[0].shape[own[0]] != 1 or _is_widened(_stored(w)):
       continue
-    rows = math.prod([int(s) for a, s in enumerate(shape) if a not in axes])
-    panels = rows <= FEW_ROWS and int(shape[own[0]]) % PANEL == 0
-    if FEWEST_ROWS <= rows <= MOST_ROWS and (panels or (rows > FEW_ROWS and not _is_innermost(w, own[0]))):
-      laid_out = _laid_out(ctx.compact(w), own[0], along[0], panels)
-      return u.with_src((x * laid_out.expand(shape),))
+    rows, window = math.prod([int(s) for a, s in enumerate(shape) if a not in axes]), len(along) > 1
+    panel = WINDOW_PANEL if window else PANEL
+    panels = rows <= (MOST_PLACES if window else FEW_ROWS) and int(shape[own[0]]) % panel == 0
+    whole = not window and rows > FEW_ROWS and not _is_innermost(w, own[0])
+    if FEWEST_ROWS <= rows <= MOST_ROWS and (panels or whole):
+      order = _longest_last_but_one(along, shape)
+      product = x * _laid_out(ctx.compact(w), own[0], order, panel if panels else 0).expand(shape)
+      places = dict(zip(along, order))
+      return u.with_src((product.permute(tuple([places.get(a, a) for a in range(len(shape))])),))
   return None
 
 
-def _laid_out(w: UOp, own: int, along: int, panels: bool) -> UOp:
-  """Weights in memory of their own, in order of `along`, then `own`: of all results, or of a panel at a time."""
-  results, steps = w.shape[own], w.shape[along]
-  order = (along, own) if along < own else (own, along)
-  flat = w.reshape(tuple(w.shape[a] for a in order)).permute((0, 1) if order[0] == along else (1, 0))
-  if not panels:
-    kept = flat.contiguous()
-  else:
-    apart = flat.reshape((steps, results // PANEL, PANEL)).permute((1, 0, 2)).contiguous()
-    kept = apart.permute((1, 0, 2)).reshape((steps, results))
-  return kept.permute((0, 1) if order[0] == along else (1, 0)).reshape(w.shape)
+def _longest_last_but_one(axes: list[int], shape: Any) -> list[int]:
+  longest = max(axes, key=lambda a: int(shape[a]))
+  others = [a for a in axes if a != longest]
+  return [*others[:-1], longest, *others[-1:]]
+
+
+def _laid_out(w: UOp, own: int, along: list[int], panel: int) -> UOp:
+  """Weights in memory of their own, in order of `along`, then `own`: of all results, or of so many at a time."""
+  order = (*along, own, *[a for a in range(len(w.shape)) if a not in along and a != own])
+  stored = w.permute(order)
+  steps, results = math.prod([int(w.shape[a]) for a in along]), w.shape[own]
+  kept = flat = stored.reshape((steps, results))
+  if panel:
+    kept = flat.reshape((steps, results // panel, panel)).permute((1, 0, 2))
+  kept = kept.contiguous()
+  if panel:
+    kept = kept.permute((1, 0, 2)).reshape((steps, results))
+  return kept.reshape(stored.shape).permute(_inverse(order))
 
 
 def _is_innermost(u: UOp, axis: int) -> bool:
@@ -247,6 +264,13 @@ def _rows(s: Samples, count: int, w: UOp) -> UOp:
   return (s.buffer(count, 8).reshape((count, 1, 8)).expand(shape) * w.expand(shape)).reduce_axes(Ops.ADD, (2,))
 
 
+def _places(s: Samples, count: int, w: UOp) -> UOp:
+  """So many places of a window of 2 × 3 of 2 channels."""
+  shape = (count, w.shape[0], 2, 2, 3)
+  x = s.buffer(count, 12).reshape((count, 1, 2, 2, 3)).expand(shape)
+  return (x * w.reshape((1, *shape[1:])).expand(shape)).reduce_axes(Ops.ADD, (2, 3, 4))
+
+
 CONSTANT_RULES = PatternMatcher([
   rule("scale_of_product", UPat(Ops.MUL, name="u"), _scale_of_product,
        changes="floats are rounded before they are summed, not after", grows="by work that is done once",
@@ -272,11 +296,13 @@ LAYOUT_RULES = PatternMatcher([
        grows="by a copy of the weights that is made once",
        example=(lambda s: _rows(s, 24, s.buffer(32, 8, slot=1).reshape((1, 32, 8))),
                 lambda s: _rows(s, 8, s.buffer(64, 8, slot=1).reshape((1, 64, 8))),
-                lambda s: _rows(s, 8, s.buffer(8, 64, slot=1).permute((1, 0)).reshape((1, 64, 8)))),
+                lambda s: _rows(s, 8, s.buffer(8, 64, slot=1).permute((1, 0)).reshape((1, 64, 8))),
+                lambda s: _places(s, 8, s.buffer(32, 12, slot=1))),
        near_miss=(lambda s: _rows(s, 4, s.buffer(64, 8, slot=1).reshape((1, 64, 8))),
                   lambda s: _rows(s, 8, s.buffer(32, 8, slot=1).reshape((1, 32, 8))),
                   lambda s: _rows(s, 24, s.buffer(8, 32, slot=1).reshape((1, 8, 32)).permute((0, 2, 1))),
                   lambda s: _rows(s, 257, s.buffer(32, 8, slot=1).reshape((1, 32, 8))),
+                  lambda s: _places(s, 65, s.buffer(32, 12, slot=1)),
                   lambda s: _rows(s, 24, s.buffer(32, 8).reshape((1, 32, 8))),
                   lambda s: _rows(s, 24, s.buffer(32, 8, slot=1, dtype=dtypes.float16).cast(dtypes.float32)
                                   .reshape((1, 32, 8))),

@@ -9,7 +9,7 @@ from tiny_runtime import Buffer, buffer_of
 from tiny_tensor import capturing
 from tiny_tensor.autograd import tracing
 from tiny_tensor.base import Scalar, TensorBase, is_const, is_whole, only_stored
-from tiny_tensor.capturing import check_readable
+from tiny_tensor.capturing import Busy, check_readable
 from tiny_tensor.host import FORMATS, nest, unpack
 from tiny_tensor.methods.devices import placement
 from tiny_tensor.realize import (
@@ -92,14 +92,18 @@ class RealizationMixin(TensorBase):
   def _computed(self) -> tuple[Buffer | None, int, tuple[int, ...]]:
     """The Buffer that begins with all elements in order (None if there are none), how many bytes these are, and the
     shape in numbers. Computes the tensor."""
-    check_readable("reading a Tensor")
-    shape = tuple(value_of(s) for s in self.shape)
+    uop = self.uop
+    if Busy.count:
+      check_readable("reading a Tensor")
+    shape = tuple([s if type(s) is int else value_of(s) for s in uop.shape])
     if 0 in shape:
       return None, 0, shape
-    x, nbytes = self, math.prod(shape) * self.dtype.itemsize
-    tracing.check_known(self.uop.walk())
-    if is_whole(self.uop):
-      return buffer_of(self.uop.base), nbytes, shape
+    x, nbytes = self, math.prod(shape) * uop.dtype.itemsize
+    whole = buffer_of(uop.base) if is_whole(uop) else None
+    if whole is None or whole.written_memory() is None:  # what is written is no placeholder
+      tracing.check_known(uop.walk())
+    if whole is not None:
+      return whole, nbytes, shape
     if isinstance(place := self.uop.device, tuple):
       if not (is_realized(x.uop) or x._history or tracing.active() or is_const(x.uop)):
         x.realize()
