@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from asm_kernels import doubled
 from gpu_model_devices import conformance, contents, filled
+from gpu_model_kernels import SMALL, check_on
 
 from gpu_model.amd_code.emulator import Fault, Unknown
 from gpu_model.kfd_backend import ModelBackend
@@ -370,6 +371,20 @@ def test_a_fault_of_code_names_the_instruction() -> None:
   with pytest.raises(DeviceLost):
     device.sync()
   assert re.search(r"v_add_f32_e32 v1, v1, v1 .*v1 is used before what it is loaded with", backend.model.wrong)
+
+
+GUARDED = ["matmul_half", "linear", "matmul_int8"]
+"""Products whose results have other sizes than the tiles of matrix instructions: some lanes store, others do not."""
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", [GUARDED[0], *[pytest.param(n, marks=pytest.mark.nightly) for n in GUARDED[1:]]])
+@pytest.mark.parametrize(
+  "chip", ["1100", *[pytest.param(n, marks=pytest.mark.nightly) for n in ("1201", "942", "950")]]
+)
+def test_all_lanes_are_on_in_products_of_matrices(chip: str, name: str) -> None:
+  """LLVM 22 moves RDNA 3's matrix instructions behind the branch on which lanes store, if nothing keeps them."""
+  check_on(ModelBackend(gpu=f"gfx{chip}", machine_code=True), SMALL[name](), 1e-3)
 
 
 @needs_compiler

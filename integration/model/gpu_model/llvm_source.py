@@ -25,6 +25,8 @@ LOAD = re.compile(r"  \S+ = load (.+?), ptr (\S+), align")
 STORE = re.compile(r"  store (<\d+ x \w+>|\w+) .*, ptr (\S+), align")
 UPDATE = re.compile(r"  (?:\S+ = )?atomicrmw \w+ ptr (\S+), (\w+) ")
 COUNTER = re.compile(r"call (?:range\(.*?\) )?i32 @(\S+)\(\)")
+HELD = re.compile(r'call (<[^<>]*>) asm "", "=\w,0"\(\1 (%[\w.]+)\) convergent memory\(none\)')
+"""A value that is kept where it is made."""
 MATRIX = re.compile(r"  (\S+) = call (.+?) @(llvm\.\S+?)\((.*)\)$")
 VECTOR = re.compile(r"<(\d+) x (\w+)>")
 # of the target, which is another one here: the registers of a GPU, fences that a barrier implies
@@ -104,6 +106,7 @@ class LLVMSource:
     return "\n".join([*lines, *self._tables(), self._call(), DECLARED])
 
   def _line(self, number: int, line: str) -> Iterator[str]:
+    line = HELD.sub(r"freeze \1 \2", line)
     if found := LOAD.match(line):
       yield f"  call void @__tsan_read_range(ptr {found[2]}, i64 {bits_of(found[1]) // 8})"
     elif found := STORE.match(line):

@@ -42,10 +42,13 @@ def _mfma(side: int, depth: int, types: tuple[DType, DType], name: str, own: Pie
 
 
 def _wmma(own: int, types: tuple[DType, DType], name: str, a: Piece, c: Piece, *order: str) -> MatrixInstruction:
-  """RDNA 3 has all 16 terms in each half of a wave, and every second row of C; RDNA 4 eight and eight neighbours."""
+  """RDNA 3 has all 16 terms in each half of a wave, and every second row of C; RDNA 4 eight and eight neighbours. LLVM
+  22 takes RDNA 3's instructions for such as any lane may carry out, and moves them behind a branch on who stores."""
   rows, elements = (((2, 1, 0),), ((8, 2, 0),)) if own == 16 else (((2, 8, 0),), ((8, 1, 0),))
   core = _core(32, 16, 16, types, own, rows, elements)
-  return MatrixInstruction(core, f"llvm.amdgcn.wmma.{name}", (a, a, c), order or ("a", "b", "c"))
+  return MatrixInstruction(
+    core, f"llvm.amdgcn.wmma.{name}", (a, a, c), order or ("a", "b", "c"), held="v" if own == 16 else ""
+  )
 
 
 HALF, BFLOAT = (dtypes.float16, dtypes.float32), (dtypes.bfloat16, dtypes.float32)

@@ -20,7 +20,9 @@ class MatrixInstruction:
   `pieces` are the LLVM types of what a, b and c are passed as, with their bits: a fragment of 8 halves in pieces of
   ("<2 x half>", 32) is four arguments, in one of ("<8 x half>", 128) it is one. Several pieces of c come back as a
   struct. `arguments` are "a", "b" and "c" for the pieces, anything else as it stands. `convert` is an intrinsic that
-  makes a piece of each float of a and b.
+  makes a piece of each float of a and b. `held` is the letter of inline assembly for a register that the result is in,
+  for an instruction that LLVM would move to where the result is used, even if only some threads of a subgroup get
+  there: an empty piece of assembly takes the result, which all of them have to come to.
   """
 
   core: TensorCore
@@ -28,6 +30,7 @@ class MatrixInstruction:
   pieces: tuple[tuple[str, int], tuple[str, int], tuple[str, int]]
   arguments: tuple[str, ...] = ("a", "b", "c")
   convert: str = ""
+  held: str = ""
 
 
 def matrix_product(body: Function, u: UOp, instruction: MatrixInstruction) -> str:
@@ -44,6 +47,9 @@ def matrix_product(body: Function, u: UOp, instruction: MatrixInstruction) -> st
   piece = instruction.pieces[2][0]
   count = len(split["c"])
   made = body.call(instruction.name, _struct(piece, count), *arguments)
+  if instruction.held:
+    assert count == 1, "one piece is held"
+    made = body.let(f'call {piece} asm "", "={instruction.held},0"({piece} {made}) convergent memory(none)')
   return _joined(body, made, piece, count, u.dtype)
 
 
