@@ -584,13 +584,13 @@ def _next_panel(packing: _Packing, inside: tuple[UOp, ...], count: int) -> tuple
 
 def _in_parts(packing: _Packing, start: UOp, loop: UOp, step: int, parts: int) -> UOp:
   """The PREFETCH of the line that a column has in an iteration: it begins at `start`, and has a line each `step`
-  elements. Only one of `parts` iterations has one, the others ask for what is there, which costs nothing."""
+  elements. Only one of `parts` iterations has one, the others ask for the first of all again, which costs nothing. (If
+  they asked for a line of the packed buffer, LLVM would keep accumulators in memory.)"""
   if parts == 1:
     return packing.pointer.index(start + loop * step).prefetch("read", 2)
   row = loop.alu(Ops.SHR, loop.const_like(parts.bit_length() - 1))
   its_turn = loop.alu(Ops.AND, loop.const_like(parts - 1)).alu(Ops.CMPEQ, loop.const_like(0))
-  near = packing.memory.index(loop.const_like(0))
-  return packing.pointer.index(start + row * step, its_turn).prefetch("read", 2, near)
+  return packing.pointer.index(start + row * step, its_turn).prefetch("read", 2, packing.pointer.index(start))
 
 
 def _walk(packing: _Packing, sums: Sequence[UOp], count: int) -> tuple[UOp, int, int] | None:
