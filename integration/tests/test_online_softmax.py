@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import tiny_tensor.realize as realize
 from tiny_sched import blocks, schedule_cache_clear
-from tiny_tensor import Tensor
+from tiny_tensor import Tensor, Variable
+from tiny_uop import dtypes
 from tiny_uop.context import Context
 
 Array = np.ndarray[Any, Any]
@@ -189,3 +190,27 @@ def test_memory_is_that_of_the_results() -> None:
   linear = realize.plan_tensors([q.scaled_dot_product_attention(k, v, is_causal=True)])[0]
   sizes = [a.arg[1] for call in linear.src for a in call.src[1:]]
   assert max(sizes) == 2 * 512 * 32
+
+
+def test_a_cache_of_symbolic_length() -> None:
+  """Queries from a position on, over the keys up to theirs in another order: one kernel for all positions."""
+  room, groups, shared, size, tokens = 256, 2, 3, 32, 64
+  k, v = (Tensor(normal(n, groups, room, size)).cast(dtypes.float16).realize() for n in range(2))
+  packed = k.reshape(groups, room // 16, 16, size).transpose(-1, -2).contiguous().realize()
+  q = Tensor(normal(2, groups, shared, tokens, size)).realize()
+  start = Variable("start", 0, room - tokens)
+  seen = set()
+  for at in (0, 5, 100, room - tokens):
+    first = start.bind(at)
+    end = first + tokens
+    keys = packed.transpose(-1, -2).reshape(groups, room, size)[:, :end].float().unsqueeze(1)
+    place, key = Tensor.arange(tokens).reshape(-1, 1) + first, Tensor.arange(end).reshape(1, -1)
+    scores = (key <= place).where(q @ keys.transpose(-1, -2) * 0.2, -math.inf)
+    got = scores.softmax(-1) @ v[:, :end].float().unsqueeze(1)
+    assert is_one_kernel(got)
+    seen.add(realize.plan_tensors([got])[0].src[0].src[0])
+    known, values = (x.numpy()[:, None, : at + tokens].astype(np.float64) for x in (k, v))
+    wanted = q.numpy().astype(np.float64) @ known.swapaxes(-1, -2) * 0.2
+    wanted = np.where(np.arange(at + tokens) <= np.arange(tokens)[:, None] + at, wanted, -np.inf)
+    close(got, attention(wanted, values), 1e-5)
+  assert len(seen) == 1

@@ -159,7 +159,8 @@ def _work(u: UOp) -> int:
 
 
 def _extent(loop: UOp) -> int:
-  return int(loop.src[0].arg)
+  """The number of iterations, at most."""
+  return int(loop.src[0].vmax)
 
 
 def kernel_of_blocks(w: WeightedSum, dtype: DType, index: Index, shape: Shape) -> UOp:
@@ -178,6 +179,8 @@ class _Blocks:
     self.w = w
     self.ids, self.memories = count(), count()
     self.many, self.wide = rows_of_block(_extent(w.lane)), columns_of_block(_extent(w.j))
+    self.whole = w.j.src[0].op is Ops.CONST and _extent(w.j) % self.wide == 0
+    """Whether no block of columns has some past the end."""
     self.rows = {r: self.loop(r.src[0]) for r in w.rows}
     self.block = self.loop(-(-_extent(w.lane) // self.many))
     self.around = [*self.rows.values(), self.block]
@@ -195,7 +198,8 @@ class _Blocks:
     if row is not None:
       places[self.w.lane] = row
     if column is not None:
-      places[self.w.j] = column if column.vmax < _extent(self.w.j) else column.minimum(_extent(self.w.j) - 1)
+      read = any(u.op is Ops.LOAD and self.w.j in u.ranges for u in value.toposort)
+      places[self.w.j] = column.minimum(self.w.j.src[0] - 1) if read and not self.whole else column
     return value.substitute(places)
 
   def row(self, lane: UOp | int) -> UOp:
@@ -237,7 +241,7 @@ class _Blocks:
     fresh = [self.filled(peaks, many, nothing), self.filled(sums, many, zero), self.filled(results, size * many, zero)]
     first, blocks = self.bounds()
     turn = self.loop(blocks)
-    column = (first + turn) * wide
+    column = simplify(first + turn) * wide
     sides = {u: self.sides(u, column, turn) for u in w.sums()}
 
     # scores
@@ -248,7 +252,7 @@ class _Blocks:
       other = theirs(j, term)
       inner[u] = (memory.index(term * many + i).load() * other).reduce(Ops.ADD, term)
     score = self.at(w.score.substitute(inner), self.row(i), column + j)
-    if (column + j).vmax >= _extent(w.j):
+    if not self.whole:
       score = (column + j < w.j.src[0]).where(score, nothing)
     scored = scores.after(scores.after(turn).index(j * many + i).store(score).end(j, i))
 

@@ -31,6 +31,7 @@ from tiny_sched.views import is_reinterpretation
 from tiny_sched.work import tracker
 from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes, value_nodes
 from tiny_uop.graph import users_of
+from tiny_uop.shape import same_size
 
 InOrder = Callable[[str], bool]
 """Whether a device's kernels are loops in order, and not threads of workgroups."""
@@ -63,10 +64,9 @@ def _may_be(u: UOp) -> bool:
   """Whether a node is a sum over one long axis, of what is made by an exponential less a maximum over as many."""
   if u.op is not Ops.REDUCE or u.arg[0] is not Ops.ADD or len(u.arg[1]) != 1 or u.dtype.kind != "float":
     return False
-  if any(known(s) is None for s in u.src[0].shape):
+  if any(known(s) is None for s in u.shape):
     return False
-  length = u.src[0].shape[u.arg[1][0]]
-  return largest_size(u.shape) * int(length) >= blocks.LEAST_SCORES and any(
+  return largest_size(u.src[0].shape) >= blocks.LEAST_SCORES and any(
     below.op in _EXPONENTIALS for below in _elementwise_below(u.src[0])
   )
 
@@ -134,7 +134,7 @@ def _scores(u: UOp) -> frozenset[UOp] | None:
         continue
       seen.add(node)
       summed = [node.src[0].shape[axis] for axis in node.arg[1]]
-      if len(summed) == 1 and summed[0] == length and _may_be_row(node):
+      if len(summed) == 1 and same_size(summed[0], length) and _may_be_row(node):
         rows.add(node)
         stack.append(node.src[0])
       elif node.arg[0] is Ops.ADD and largest_size(node.shape) >= blocks.LEAST_SCORES and _makes_pairs(node):
@@ -285,17 +285,19 @@ def _less_maximum(weight: UOp, j: UOp) -> tuple[UOp, UOp] | None:
     if less.op is not Ops.MUL or less.src[1].op is not Ops.CONST or less.src[1].arg != -1:
       continue
     maximum = less.src[0]
-    if maximum.op is Ops.REDUCE and maximum.arg[0] is Ops.MAX and _over(maximum, j) is score:
+    if maximum.op is Ops.REDUCE and maximum.arg[0] is Ops.MAX and _over(maximum, j, score):
       return score, maximum
   return None
 
 
 def _is_total(u: UOp, weight: UOp, j: UOp) -> bool:
-  return u.op is Ops.REDUCE and u.arg[0] is Ops.ADD and _over(u, j) is weight
+  return u.op is Ops.REDUCE and u.arg[0] is Ops.ADD and _over(u, j, weight)
 
 
-def _over(reduce: UOp, j: UOp) -> UOp | None:
-  """What a reduction takes at another counter than its own."""
+def _over(reduce: UOp, j: UOp, value: UOp) -> bool:
+  """Whether a reduction is one of a value at another counter. In which order summands are depends on their counters,
+  until they are sorted again."""
   if len(reduce.src) != 2 or reduce.src[1].src[0] is not j.src[0]:
-    return None
-  return reduce.src[0].substitute({reduce.src[1]: j})
+    return False
+  found = reduce.src[0].substitute({reduce.src[1]: j})
+  return found is value or simplify(found) is simplify(value)

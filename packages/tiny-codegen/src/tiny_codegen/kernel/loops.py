@@ -86,7 +86,7 @@ def replace_loop(root: UOp, loop: UOp, value: UOp, loops: Iterable[UOp] = (), in
       listed = [new for r in node.src[1:] for new in (loops if r is loop else (r,))]
       changed[node] = node.replace(src=(changed.get(node.src[0], node.src[0]), *listed, *inside))
     else:
-      changed[node] = node.with_src(tuple([changed.get(s, s) for s in node.src]))
+      changed[node] = dependencies_that_are_loops(node.with_src(tuple([changed.get(s, s) for s in node.src])))
   return changed.get(root, root)
 
 
