@@ -258,6 +258,20 @@ def attention(lib: Library, w: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tenso
   return lib.attention(q, k, v)
 
 
+def full_attention(lib: Library, w: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+  return lib.attention(q, k, v, causal=False)
+
+
+def attending(heads: int, length: int, causal: bool) -> Workload:
+  """Attention of heads of 64 numbers."""
+  name = f"attention{', causal' * causal}, {heads}×{length}×64"
+  inputs, products = normal(*((1, heads, length, 64),) * 3), 2.0 * 2 * heads * length**2 * 64
+  return Workload(
+    name, "attention", attention if causal else full_attention, inputs, Goal("peers", 1, ("torch",)),
+    products / 2 if causal else products, FMA,
+  )  # fmt: skip
+
+
 def resnet18(batch: int, image: int) -> Workload:
   """Inference with fixed statistics."""
   flops = batch * models.resnet18_flops(image)
@@ -357,10 +371,8 @@ def all_workloads(small: bool = False) -> list[Workload]:
     convolution(batch, 64 // by, 56, 64 // by, 3, group="conv", goal=Goal("roof", 0.75)),
     *(convolution(batch, -(-c // by), -(-s // by), o // by, w, st)
       for c, s, o, w, st in resnet50_shapes() if (c, s, o, w) != (64, 56, 64, 3)),
-    Workload(
-      f"attention, causal, 12×{1024 // by}×64", "attention", attention, normal(*((1, 12, 1024 // by, 64),) * 3),
-      Goal("peers", 1, ("torch",)), 2.0 * 2 * 12 * (1024 // by) ** 2 * 64 / 2, FMA,
-    ),
+    attending(12, 1024 // by, True), *(attending(8, length // by, True) for length in (512, 2048, 4096)),
+    attending(8, 2048 // by, False),
     resnet18(1, image), resnet18(batch, image), mnist(4 if small else 512), mlp(),
     versus(f"matmul {200 // by}×768×{3072 // by}", "matmul", product, (200 // by, 768), (768, 3072 // by), lanes=MATMUL,
            flops=2.0 * (200 // by) * 768 * (3072 // by)),
