@@ -33,6 +33,16 @@ def test_lengths(length: int) -> None:
   np.testing.assert_array_equal(Tensor(i).cumsum(0).numpy(), i.cumsum())
 
 
+@pytest.mark.parametrize("shape", [(8, 16), (11, 37), (2, 9, 3)])
+def test_many_rows(shape: tuple[int, ...]) -> None:
+  """Rows side by side, several columns in a step; and rows and columns that are left."""
+  a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+  np.testing.assert_allclose(Tensor(a).cumsum(1).numpy(), a.cumsum(1), rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(Tensor(a).cumprod(1).numpy(), a.cumprod(1), rtol=1e-4, atol=1e-6)
+  expected = np.logaddexp.accumulate(a, 1)
+  np.testing.assert_allclose(Tensor(a).logcumsumexp(1).numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_gradient() -> None:
   a = np.random.default_rng(0).standard_normal(40).astype(np.float32)
   weights = np.arange(40, dtype=np.float32)

@@ -51,7 +51,7 @@ def scanning(arrays: tuple[sequence.Array, ...], threads: int, op: Ops) -> UOp:
   *inputs, first = range(1, len(arrays))
   wide = arrays[first][1]
 
-  def follow(row: UOp, column: UOp, number: int, *loops: UOp) -> None:
+  def follow(row: UOp, column: UOp, number: int, *loops: UOp, together: int = 1) -> None:
     lane = loops[0] if loops else UOp.const(dtypes.index, 0)
     register = UOp.alloc(s.kept, wide.ptr(number, AddrSpace.REG))
     s.kept += 1
@@ -59,13 +59,20 @@ def scanning(arrays: tuple[sequence.Array, ...], threads: int, op: Ops) -> UOp:
     def now() -> UOp:
       return register.after(*s.before).index(lane)
 
+    def steps(start: UOp, count: int) -> None:
+      running, stores = now().load(), []
+      for i in [start + step for step in range(count)]:
+        values = [s.load(number, row, i, column).cast(wide) for number in inputs]
+        running = values[0] * running + values[1] if op is Ops.MULACC else running.alu(op, values[0])
+        stores.append(s.at(0, row, i, column).store(running.cast(arrays[0][1])))
+      s.step(UOp.group(*stores, now().store(running)), *loops)
+
     s.step(now().store(s.load(first, row, column)), *loops)
-    with s.loop(n) as i:
-      values = [s.load(number, row, i, column).cast(wide) for number in inputs]
-      before = now().load()
-      after = values[0] * before + values[1] if op is Ops.MULACC else before.alu(op, values[0])
-      s.step(now().store(after), *loops)
-      s.store(0, (row, i, column), now().load().cast(arrays[0][1]), *loops)
+    whole = n // together
+    with s.loop(whole) as block:
+      steps(block * together, together)
+    with s.loop(n - whole * together) as rest:
+      steps(rest + whole * together, 1)
 
   if threads:
     size = outer * inner
@@ -78,9 +85,10 @@ def scanning(arrays: tuple[sequence.Array, ...], threads: int, op: Ops) -> UOp:
   with s.loop(inner if along_rows else outer) as other:
     for start, count, number in ((0, size // width, width), (size // width * width, size % width, 1)):
       with s.loop(count) as block:
-        lanes = [s.range(number, AxisType.UPCAST if along_rows else AxisType.VECTOR)] if number > 1 else []
+        lanes = [s.range(number, AxisType.VECTOR)] if number > 1 else []
         place = block * number + start + (lanes[0] if lanes else 0)
-        follow(*(place, other) if along_rows else (other, place), number, *lanes)
+        together = SIDE_BY_SIDE if along_rows and inner == 1 and lanes else 1
+        follow(*(place, other) if along_rows else (other, place), number, *lanes, together=together)
   return s.kernel("scan")
 
 
