@@ -158,6 +158,12 @@ def why(loop: Loop, arch: str, cpu: str, least: float, goal: float) -> str:
   body, found = list(loop.body), list[str]()
   left = {kind: [i for i in body if not MULTIPLY_ADD.match(i) and kind_of(i) == kind] for kind in KINDS}
   reached = alone = least / cycles(body, arch, cpu, throughput=True)
+  if alone >= goal:
+    without = {kind: [i for i in body if i not in lines] for kind, lines in left.items() if lines}
+    shares = {kind: least / cycles(lines, arch, cpu, throughput=False) for kind, lines in without.items()}
+    kind = max(shares, key=lambda each: shares[each])
+    waits = f"{shares[kind]:.2f} without waiting for {len(left[kind])} {kind}"
+    return f"{len(loop.products)} products; {alone:.2f} by its ports, {waits}"
   while reached < goal and any(left.values()):
     without = {kind: [i for i in body if i not in lines] for kind, lines in left.items() if lines}
     kind = min(without, key=lambda each: cycles(without[each], arch, cpu, throughput=True))

@@ -2,6 +2,7 @@
 
     hatch run scaling                      # all workloads of `bench` that are one call, on one and two sockets
     hatch run scaling conv --threads 16 64
+    hatch run scaling matmul --threads 8 --slow 4   # half of them efficiency cores
 
 Each kernel of a workload is compiled for this processor with so many threads, and timed on one. The division of its
 outermost loop is that of the pool (`tiny_runtime_cpu.program.divide`); threads claim parts as `pool.ll` has them do;
@@ -47,6 +48,14 @@ class Machine:
   """Until the first worker runs; it spins."""
   woken: float = 60.0
   """From one worker to the next."""
+  slow: int = 0
+  """Efficiency cores among the processors."""
+  slowness: float = 2.5
+  """What takes an efficiency core so long as others take 1."""
+
+  def pace(self, thread: int, threads: int) -> float:
+    """Of one of so many threads, the caller's being the first: how long it takes for what others do in 1."""
+    return self.slowness if thread >= threads - self.slow else 1.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ def simulate(kernel: Kernel, threads: int, machine: Machine) -> Division:
   """One launch, with the pool's division, on so many processors."""
   from tiny_runtime_cpu.program import divide
 
-  parts, used = divide(kernel.extent, kernel.useful, threads)
+  parts, used = divide(kernel.extent, kernel.useful, threads, machine.slow > 0)
   if used == 1:
     return Division(kernel.nanoseconds, min(kernel.useful, threads) - 1.0, 0.0, 0)
   each = kernel.nanoseconds / kernel.extent
@@ -88,14 +97,14 @@ def simulate(kernel: Kernel, threads: int, machine: Machine) -> Division:
     begun = max(now, free)
     free = begun + machine.shared
     length = quotient + (part < remainder)
-    done = begun + machine.claim + length * each
+    done = begun + machine.claim + length * each * machine.pace(thread, threads)
     near[thread * machine.sockets // used] += length
     ends[thread] = done
     heapq.heappush(ready, (done, thread))
   end = max(ends)
   # pages are on the socket of whoever touched them first; the parts that a thread claims differ from launch to launch
   share = sum((n / kernel.extent) ** 2 for n in near)
-  ideal = kernel.nanoseconds / min(kernel.useful, threads)
+  ideal = kernel.nanoseconds / sum(1 / machine.pace(n, threads) for n in range(min(kernel.useful, threads)))
   return Division(end, end / ideal - 1, 1 - share, parts + used)
 
 
@@ -110,16 +119,16 @@ class Kernels:
     self.asts, self.seconds, self.device = kernels_of(name), seconds, CPUDevice()
     self._timed: dict[bytes, float] = {}
 
-  def divided_for(self, threads: int) -> list[Kernel]:
-    """As they are compiled on a machine with so many."""
+  def divided_for(self, threads: int, uneven: bool = False) -> list[Kernel]:
+    """As they are compiled on a machine with so many, some of them slower where it is uneven."""
     from suite.launching import launcher, memory_for
 
     from tiny_runtime.execution import measure
     from tiny_runtime_cpu import host_arch
     from tiny_runtime_cpu.compiler import CPUCompiler
-    from tiny_runtime_cpu.host import many
+    from tiny_runtime_cpu.host import UNEVEN_SHARES, many
 
-    compiler = CPUCompiler(replace(host_arch(), threads=many(threads)))
+    compiler = CPUCompiler(replace(host_arch(), threads=many(threads * (UNEVEN_SHARES if uneven else 1))))
     made = []
     for ast in self.asts:
       binary = compiler.compile(ast)
@@ -160,13 +169,14 @@ def main() -> None:
   parser.add_argument("only", nargs="*", help="groups, or parts of the names of workloads (default: all)")
   parser.add_argument("--threads", nargs="+", type=int, default=THREADS)
   parser.add_argument("--sockets", type=int, default=2, help="of the simulated machine, with half of the threads each")
+  parser.add_argument("--slow", type=int, default=0, help="efficiency cores of it, with 0.4 of the speed (default: 0)")
   parser.add_argument("--seconds", type=float, default=0.2, help="of timing each kernel here (default: 0.2)")
   parser.add_argument(
     "--kernels", action="store_true", help="a line per kernel as well: iterations, time on one thread"
   )
   options = parser.parse_args()
   names = names_of(options.only or sorted({workload.group for workload in all_workloads(False)}))
-  machine = Machine(options.sockets)
+  machine = Machine(options.sockets, slow=options.slow)
   worst: list[tuple[float, str]] = []
   for name in names:
     workload = Kernels(name, options.seconds)
@@ -174,7 +184,7 @@ def main() -> None:
     table: list[tuple[str, ...]] = [("threads", "faster", "imbalance", "far", "claims", "work")]
     print(name)
     for count in options.threads:
-      kernels = workload.divided_for(count)
+      kernels = workload.divided_for(count, options.slow > 0)
       table.append(rows(alone, kernels, count, machine))
       for kernel in kernels:
         if options.kernels:

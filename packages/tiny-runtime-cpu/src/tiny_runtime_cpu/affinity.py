@@ -4,7 +4,8 @@ Linux may wake a worker on its caller's processor although others are idle. In a
 a pause: a processor whose time the host has lent to others meanwhile does not count as idle. The worker then waits
 until the caller has used up its time slice, so that a kernel of some milliseconds takes as long as on one thread.
 Schedulers do not mend that in time, so the processors other than the caller's are dealt out to the workers. Where the
-caller moves, the worker that had its new processor gets the old one.
+caller moves, the worker that had its new processor gets the old one. Those that one worker gets are near each other:
+threads of one core, or cores of one socket, where what the worker has in caches and in memory is near all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiny_runtime_cpu import system
+from tiny_runtime_cpu.settings import CPU_AFFINITY
+from tiny_runtime_cpu.system import topology
 
 
 class Affinity:
@@ -30,7 +33,7 @@ class Affinity:
 
     They are not divided among more workers than there are processors; all may then run everywhere.
     """
-    if not system.places_threads():
+    if not system.places_threads() or not CPU_AFFINITY:
       return
     self._handles = handles
     if not self._divide() and self._owners:
@@ -53,12 +56,12 @@ class Affinity:
   def _divide(self) -> bool:
     """Give every worker its processors, if there are enough for all."""
     allowed, here = system.allowed_processors(), system.processor_here()
-    others = sorted(allowed - {here})
-    if here not in allowed or len(others) < len(self._handles) or others[-1] >= system.MOST_PROCESSORS:
+    others, workers = allowed - {here}, len(self._handles)
+    if here not in allowed or len(others) < workers or max(others) >= system.MOST_PROCESSORS:
       return False
     self._allowed, self.home = allowed, here
-    self._owners = {processor: n % len(self._handles) for n, processor in enumerate(others)}
-    for worker in range(len(self._handles)):
+    self._owners = topology.shared_out(others, workers)
+    for worker in range(workers):
       self._confine(worker, self._of(worker))
     return True
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphChange, GraphCopy, GraphKernel
 from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_cpu.graph import Graph, Times
-from tiny_runtime_cpu.host import host_arch, memory_bytes
+from tiny_runtime_cpu.host import has_uneven_cores, host_arch, memory_bytes
 from tiny_runtime_cpu.machine import PASSES
 from tiny_runtime_cpu.memory import Allocator, Block
 from tiny_runtime_cpu.pool import Pool, has_native_functions, native_functions
@@ -138,7 +138,7 @@ class CPUDevice:
     packed = program.pack_buffers(*addresses)
     extent = global_size[0]
     numbers = program.pack_integers(*integers)
-    parts, threads = divide(extent, program.useful_threads, thread_count())
+    parts, threads = divide(extent, program.useful_threads, thread_count(), has_uneven_cores())
     if threads > 1:
       threads = self.pool.ensure(threads)
     start = time.perf_counter() if wait else 0.0

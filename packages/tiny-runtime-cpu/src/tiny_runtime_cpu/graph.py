@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import cast, overload
 
 from tiny_runtime import GraphCopy, GraphKernel
+from tiny_runtime_cpu.host import has_uneven_cores
 from tiny_runtime_cpu.memory import Block
 from tiny_runtime_cpu.pool import Functions, Pool
 from tiny_runtime_cpu.program import BYTES_PER_NS, Program, divide, threads_for
@@ -211,7 +212,7 @@ class Graph:
     useful = threads_for(_nanoseconds(call), NS_PER_HOT_THREAD)
     if isinstance(call, GraphKernel):
       extent = 0 if 0 in global_size else global_size[0]
-      return (extent, *divide(extent, useful, limit))
+      return (extent, *divide(extent, useful, limit, has_uneven_cores()))
     target, source = (self._addresses[position] + offset for position, offset in (call.target, call.source))
     if abs(target - source) < call.nbytes:  # they overlap: one part
       return call.nbytes, 1, 1

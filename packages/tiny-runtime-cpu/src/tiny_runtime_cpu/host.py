@@ -8,10 +8,14 @@ from functools import cache
 from tiny_runtime import system
 from tiny_runtime.llvm import Processor, host_processor
 from tiny_runtime_cpu.machine import check_execution
-from tiny_runtime_cpu.system import scalable_bits
+from tiny_runtime_cpu.system import allowed_processors, scalable_bits
 from tiny_runtime_cpu.system.amx_permission import permitted
 from tiny_runtime_cpu.system.caches import host_caches
 from tiny_runtime_cpu.system.control_groups import group_limits
+from tiny_runtime_cpu.system.topology import are_uneven
+
+UNEVEN_SHARES = 8
+"""For how many times as many threads kernels are divided, where some cores are slower: each may then do less."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def host_arch() -> Arch:
   """The processor that this process runs on, with what the system lets it use."""
   processor = host_processor()
   scalable = scalable_bits() if "+sve" in processor.features.split(",") else 0
-  threads = many(cpu_limit())
+  threads = many(cpu_limit() * (UNEVEN_SHARES if has_uneven_cores() else 1))
   return Arch(processor.triple, processor.cpu, permitted(processor.features), host_caches(), threads, scalable)
 
 
@@ -79,6 +83,12 @@ def many(threads: int) -> int:
   """For how many threads kernels are divided where there are so many: powers of two, so that machines with about as
   many have the same kernels; 0 for up to four."""
   return 0 if threads <= 4 else 1 << (threads - 1).bit_length()
+
+
+@cache
+def has_uneven_cores() -> bool:
+  """Whether some of the processors that this process may use are slower than others."""
+  return are_uneven(allowed_processors())
 
 
 def cpu_limit() -> int:

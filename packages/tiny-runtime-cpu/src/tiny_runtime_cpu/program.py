@@ -12,6 +12,8 @@ from tiny_runtime_cpu.pool import kernel_at
 
 # more parts than threads evens out what the threads get done; each part costs about 50 ns
 PARTS_PER_THREAD = 4
+# where some cores are slower, what one of them began last is waited for: smaller parts
+PARTS_PER_UNEVEN_THREAD = 16
 
 # what one thread gets done per nanosecond, roughly, and how many nanoseconds of work are worth another thread: to wake
 # one takes from 1 microsecond (still spinning) to 50 (asleep on a processor that sleeps too)
@@ -23,10 +25,11 @@ def threads_for(nanoseconds: float, each: int = NS_PER_THREAD) -> int:
   return 1 + int(nanoseconds / each)
 
 
-def divide(extent: int, useful: int, limit: int) -> tuple[int, int]:
-  """(parts, threads) for a loop over [0, extent) that can keep `useful` threads busy, of which there are `limit`."""
+def divide(extent: int, useful: int, limit: int, uneven: bool = False) -> tuple[int, int]:
+  """(parts, threads) for a loop over [0, extent) that can keep `useful` threads busy, of which there are `limit`; some
+  of them are slower than others if they are `uneven`."""
   threads = max(1, min(extent, useful, limit))
-  return min(extent, threads * PARTS_PER_THREAD), threads
+  return min(extent, threads * (PARTS_PER_UNEVEN_THREAD if uneven else PARTS_PER_THREAD)), threads
 
 
 class Program:

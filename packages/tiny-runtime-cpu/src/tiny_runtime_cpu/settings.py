@@ -8,6 +8,11 @@ from tiny_uop import ContextVar
 CPU_COUNT = ContextVar(
   "CPU_COUNT", 0, "how many threads CPU kernels use; 0: as many as the process may (affinity mask, cgroup quota)"
 )
+CPU_AFFINITY = ContextVar(
+  "CPU_AFFINITY",
+  1,
+  "1: threads of CPU kernels have processors of their own (Linux); 0: they run where the system likes",
+)
 
 _limit = 0
 

@@ -61,8 +61,13 @@ def size_of(text: str) -> int:
 
 def count(processors: str) -> int:
   """How many processors a list as `0-3,8` has."""
-  spans = [span.partition("-") for span in processors.strip().split(",")]
-  return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
+  return len(members(processors))
+
+
+def members(processors: str) -> list[int]:
+  """The numbers of a list as `0-3,8`; it may be empty."""
+  spans = [span.partition("-") for span in processors.strip().split(",") if span]
+  return [number for first, _, last in spans for number in range(int(first), int(last or first) + 1)]
 
 
 def darwin_levels(value: Callable[[str], int] | None = None) -> Levels:
