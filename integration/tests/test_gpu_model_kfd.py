@@ -24,6 +24,7 @@ from gpu_model.toolchain import compiler
 from tiny_runtime import Binary, CompileError, DeviceLost, GraphKernel, OutOfMemory, Unavailable
 from tiny_runtime.hcq import QueueDevice
 from tiny_runtime.hcq.programs import Program
+from tiny_runtime.opened import OpenDevice
 from tiny_runtime_amd import AMD, CodeObject, aql, hardware, queue
 from tiny_runtime_amd.faults import queue_error
 from tiny_runtime_amd.hardware import AMDHardware
@@ -125,6 +126,23 @@ def test_no_addresses_left(device: QueueDevice, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(OutOfMemory, match="no addresses for"):
       device.alloc(1 << 20)
   device.alloc(1 << 20)
+
+
+def test_memory_that_one_device_keeps_is_there_for_another_of_the_same_gpu(backend: ModelBackend) -> None:
+  one, two = (OpenDevice(name, backend.open(0), None, "", None, backend) for name in ("AMD", "AMD again"))
+  size = backend.model.memory * 5 // 8
+  kept = one.alloc(size)
+  one.device.free(kept)  # which its pool keeps
+  assert backend.model.used > size
+  two.device.free(two.alloc(size))
+  one.device.free(one.alloc(size))
+  one.close()
+  with pytest.raises(OutOfMemory):
+    two.alloc(backend.model.memory)
+  two.trim()
+  assert backend.model.used < size
+  two.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
 
 
 # *** launches ***

@@ -247,7 +247,7 @@ class ToyHardware:
 def toy_device() -> QueueDevice:
   """A new one."""
   names = frozenset(d.name for d in dtypes.all)
-  record = Capabilities(dtypes=names, graphs=True, graph_times=True, peers=True)
+  record = Capabilities(dtypes=names, graphs=True, graph_times=True, peers=True, trims=True)
   hardware: PeerHardware = ToyHardware(DeviceInfo("TOY", "python", MEMORY, record))
   return QueueDevice(hardware)
 

@@ -43,7 +43,7 @@ class AMDHardware:
     self.process, self.gpu, self.arch = process, gpu, arch
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=arch.local_memory, max_local_size=MOST_THREADS,
-      atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, graph_times=True, peers=True,
+      atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, graph_times=True, peers=True, trims=True,
       recordings=True,
     )  # fmt: skip
     self.info = DeviceInfo(name, str(arch), gpu.memory, capabilities)

@@ -11,7 +11,7 @@ from inspect import getattr_static
 
 from tiny_runtime import contract
 from tiny_runtime.errors import Broken, Unavailable, printable
-from tiny_runtime.opened import OpenDevice, in_order, spare
+from tiny_runtime.opened import OpenDevice, in_order, make_room
 from tiny_runtime.plugins.discovery import find, plugins
 from tiny_runtime.plugins.known import DEFAULT_ORDER, FALLBACK, OWNERS
 from tiny_runtime.plugins.plugin import Plugin, State, attributed
@@ -143,11 +143,7 @@ class Devices:
     """Give back to the system what open devices keep only to save time: memory of buffers that are gone, results of
     captured graphs that nobody holds, pages of mapped files that were read. What comes next takes new memory, which
     costs more than the old. Devices that cannot (`Capabilities.trims`) keep theirs."""
-    for holder in list(spare):
-      holder.give_up()
-    for opened in list(self._opened.values()):
-      if opened.capabilities.trims:
-        opened.trim()
+    make_room()
 
   def close(self) -> None:
     """Close every device. Their buffers are lost; the next use opens them again."""

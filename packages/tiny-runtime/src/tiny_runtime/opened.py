@@ -57,6 +57,13 @@ def _holders() -> list[Spare]:
       continue
 
 
+def make_room() -> None:
+  """Let go of what is kept only to save time. Twice: what the first lets go of may be memory that a device keeps."""
+  for _ in range(2):
+    for holder in _holders():
+      holder.give_up()
+
+
 class OneCall:
   """The lock of a device that is not re-entrant: the thread that has it cannot take it again."""
 
@@ -116,6 +123,8 @@ class OpenDevice:
     self._released: deque[Memory] = deque()
     self._allocations: dict[int, int] = {}
     """The numbers that profiles know memory by, by the ids of the handles."""
+    if self.capabilities.trims:
+      spare.add(self)  # several devices may have one memory: a GPU that is open twice, or is another plugin's too
 
   def alloc(self, nbytes: int, told: Told | None = None) -> Memory:
     """New memory; a zero-size buffer still gets a handle. Raises OutOfMemory after trying to make room. `told` is what
@@ -125,9 +134,8 @@ class OpenDevice:
     try:
       memory = self._call(action, self.device.alloc, max(1, nbytes))
     except OutOfMemory:
-      for holder in _holders():
-        holder.give_up()
       gc.collect()  # buffers may hang in reference cycles
+      make_room()
       memory = self._call(action, self.device.alloc, max(1, nbytes))
     GlobalCounters.hold(nbytes)
     if start:
@@ -185,6 +193,11 @@ class OpenDevice:
   def trim(self) -> None:
     """Give back memory that is kept only to save time. Only where `capabilities.trims`."""
     self._call(f"trimming {self.name}", self.device.trim)  # type: ignore[attr-defined]  # claimed
+
+  def give_up(self) -> None:
+    """See Spare. Does nothing for a device that is gone, and one that this thread is in the middle of a call of."""
+    with suppress(BackendError, RuntimeError):
+      self.trim()
 
   def load(self, binary: Binary) -> Program:
     """Make a binary launchable."""

@@ -43,7 +43,7 @@ class NVHardware:
     self.process, self.gpu, self.name, self.manager, self.system = process, gpu, name, process.manager, process.system
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=gpu.arch.shared_memory, max_local_size=MOST_THREADS,
-      atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, graph_times=True, peers=True,
+      atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, graph_times=True, peers=True, trims=True,
     )  # fmt: skip
     self.info = DeviceInfo(name, str(gpu.arch), gpu.memory, capabilities)
     self.uvm: UVM | None = None

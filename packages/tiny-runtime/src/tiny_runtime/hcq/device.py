@@ -37,9 +37,9 @@ T = TypeVar("T")
 
 
 class QueueDevice:
-  """See `tiny_runtime.contract.Device`, `Graphs`, `GraphTimes` (claimed if the driver is a `TimedHardware`), `Peers`
-  (claimed if it is a `PeerHardware`) and `Recordings` (claimed if it is a `RecordingHardware`), whose methods these
-  are. Raises Unavailable where the host has no memory for it, and closes `hardware` then."""
+  """See `tiny_runtime.contract.Device`, `Graphs`, `Trims`, `GraphTimes` (claimed if the driver is a `TimedHardware`),
+  `Peers` (a `PeerHardware`) and `Recordings` (a `RecordingHardware`), whose methods these are. Raises Unavailable where
+  the host has no memory for it, and closes `hardware` then."""
 
   def __init__(self, hardware: Hardware) -> None:
     self.hardware, self.info = hardware, hardware.info
@@ -100,6 +100,12 @@ class QueueDevice:
   def free(self, memory: Memory) -> None:
     """Take memory back. It may be used again for what comes after all launches so far."""
     self.pool.free(memory)
+
+  def trim(self) -> None:
+    """See the capability `Trims`."""
+    with self._doing("giving memory back"):
+      self._drop_unused()
+      self.pool.trim()
 
   def write(self, memory: Memory, offset: int, data: memoryview) -> None:
     """Copy `data` in."""
