@@ -293,11 +293,19 @@ class TileCost:
     """Its tilings, one for each way to read the operands that fits. Of those with more cycles than `most` some may be
     left out.
     """
-    lanes = self.lanes
+    lanes, ways = self.lanes, list[tuple[Lanes, Rows, float]]()
     if not self.fits:
       return
-    for lanes_from, rows_from in itertools.product(Lanes, Rows):
-      if not self._possible(lanes_from, rows_from) or (computing := self._computing(lanes_from, rows_from)) > most:
+    steps = self._work[0]
+    for lanes_from in Lanes:
+      beside, past = (self._reading_lanes(lanes_from, rows_stream) for rows_stream in (False, True))
+      # what rows cost comes on top: most tilings are too dear for what the lanes cost alone
+      readings = [(rows_from, past if _streams(rows_from) else beside) for rows_from in Rows]
+      ways += [(lanes_from, *reading) for reading in readings if steps * reading[1] <= most]
+    for lanes_from, rows_from, each in ways:
+      if not self._possible(lanes_from, rows_from):
+        continue
+      if (computing := self._computing(lanes_from, rows_from, each)) > most:
         continue
       for panels, images in itertools.product(self._panels(lanes_from), self._images(rows_from)):
         packing = self._packing(lanes_from, rows_from, panels, images)
@@ -372,9 +380,9 @@ class TileCost:
     steps = self.c.outputs * self.c.length * self.inside * lane_waste * row_waste / (tile * self.width)
     return steps, self._step(self.vectors, self.rows)
 
-  def _computing(self, lanes_from: Lanes, rows_from: Rows) -> float:
-    tile = self.rows * self.vectors
-    steps, each = self._work
+  def _reading_lanes(self, lanes_from: Lanes, rows_stream: bool) -> float:
+    """Cycles of a step of the sum with what it takes to read its lanes, where rows stream past a panel or do not."""
+    each = self._work[1]
     if lanes_from is Lanes.DIRECT:
       if self.lanes_of.step(self.lane_loop) != 1:
         each += self.lanes * self.cost.gather
@@ -382,14 +390,18 @@ class TileCost:
         each = self._where_it_is(each)
       each *= self.cost.computed if self.lanes_of.computed else 1.0
     else:
-      delivered = self._delivered(lanes_from, rows_from)
+      delivered = self._delivered(lanes_from, rows_stream)
       nbytes = self.row_bytes
       each = max(each, nbytes / delivered) + (nbytes / self.cost.second_idle_bytes if delivered < math.inf else 0.0)
       each *= self._outside(self.panel) * self._partial()
+    return each
+
+  def _computing(self, lanes_from: Lanes, rows_from: Rows, each: float) -> float:
+    """Cycles of all steps of the sum, of which one takes `each` with its lanes."""
     each += self._streaming_rows(lanes_from) / self.cost.second_idle_bytes
     packed = {Rows.WINDOW: self._window_bytes, Rows.IMAGE: self._image_bytes}.get(rows_from)
     if packed is not None and packed() > self.near:
-      streams = lanes_from is not Lanes.DIRECT and self._delivered(lanes_from, rows_from) < math.inf
+      streams = lanes_from is not Lanes.DIRECT and self._delivered(lanes_from, _streams(rows_from)) < math.inf
       panel = self.row_bytes if streams else 0
       each = max(each, (panel + CACHE_LINE / self._taps()) / self.cost.second_bytes)
     if rows_from is Rows.WINDOW:
@@ -399,8 +411,8 @@ class TileCost:
       each *= self._from_second() * self._leaving(self._image_bytes())
     elif rows_from is Rows.DIRECT:
       each *= self._from_memory()
-    each += (self.cost.tile + self.cost.tile_vector * tile) / self.c.length
-    return steps * each
+    each += (self.cost.tile + self.cost.tile_vector * self.rows * self.vectors) / self.c.length
+    return self._work[0] * each
 
   def _where_it_is(self, each: float) -> float:
     """Cycles of a step of the sum whose lanes are read from memory. Where steps are far apart, lines of the same sets
@@ -474,9 +486,9 @@ class TileCost:
     stays = nbytes * self.c.length <= self.near
     return 0.0 if stays and lanes_from in (Lanes.SOME, Lanes.WHOLE) else nbytes
 
-  def _delivered(self, lanes_from: Lanes, rows_from: Rows) -> float:
+  def _delivered(self, lanes_from: Lanes, rows_stream: bool) -> float:
     """Bytes of panels that a cycle brings: from the first cache level if the rows stream past one that stays there."""
-    one = lanes_from is Lanes.PANEL or (lanes_from is Lanes.WHOLE and rows_from in (Rows.WINDOW, Rows.BLOCK))
+    one = lanes_from is Lanes.PANEL or (lanes_from is Lanes.WHOLE and rows_stream)
     if lanes_from is Lanes.WHOLE and self._whole() > self.caches.second * self.cost.panels_share:
       if one and self._whole() > self.caches.second:
         return self.cost.beyond_second_bytes
@@ -595,7 +607,7 @@ class TileCost:
   def _possible(self, lanes_from: Lanes, rows_from: Rows) -> bool:
     if self.lanes_of.slot == self.rows_of.slot and (lanes_from, rows_from) != (Lanes.DIRECT, Rows.DIRECT):
       return False  # a STAGE names its operand by the buffer, which is both here
-    adjacent = self.rows_of.step(self.row_loop) == 1 or row_by_row(self.c, self.rows_of, self.row_loop)
+    adjacent = bool(self._rows_adjacent())
     if rows_from is Rows.BLOCK:
       fits = divides(self.lane_loop, self.lanes * PANELS) and divides(self.row_loop, self.rows * ROW_BLOCKS)
       return fits and lanes_from is Lanes.PANEL and adjacent
@@ -614,6 +626,11 @@ class TileCost:
     if lanes_from is Lanes.SOME:
       return rows_from is Rows.DIRECT
     return True
+
+  @of_loops
+  def _rows_adjacent(self) -> bool:
+    """Whether a tile of rows is adjacent, along the rows or along the sum."""
+    return self.rows_of.step(self.row_loop) == 1 or row_by_row(self.c, self.rows_of, self.row_loop)
 
   def _from_memory(self) -> float:
     """What rows cost that are read from there."""
@@ -690,6 +707,11 @@ class TileCost:
     nbytes = elements * itemsize
     cycles = elements / piece * self.cost.piece_cycles + nbytes / CACHE_LINE * self.cost.line
     return cycles if nbytes > self.caches.second else 0.0
+
+
+def _streams(rows_from: Rows) -> bool:
+  """Whether rows stream past a panel, which stays in the first cache level, also where all panels are there."""
+  return rows_from is Rows.WINDOW or rows_from is Rows.BLOCK
 
 
 def rate(c: SumOfProducts, target: Target) -> float:

@@ -43,11 +43,11 @@ Task = tuple[bytes, str, str]
 @contextmanager
 def helped(calls: Sequence[UOp]) -> Iterator[None]:
   """While the block compiles these CALLs in order, other processes do so from the last on, if that pays."""
+  wanted = COMPILE_PROCESSES.value or min(system.processors(), MOST)
   try:
-    tasks = missing(calls)
+    tasks = missing(calls) if wanted > 1 else []
   except Exception:  # whatever is wrong with a call, a device or a compiler: the block meets it too, and says more
     tasks = []
-  wanted = COMPILE_PROCESSES.value or min(system.processors(), MOST)
   count = min(wanted, len(tasks) // EACH) - 1
   # the first helper begins with the last kernel, the others before it, each with a part that is its own at first
   order = tasks[::-1]

@@ -11,7 +11,7 @@ from tiny_uop.bounds import fits
 from tiny_uop.dtype import dtypes
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
-from tiny_uop.symbolic.linear import INTEGERS, Linear, build, is_const, linear, order
+from tiny_uop.symbolic.linear import INTEGERS, Linear, build, in_order, is_const, linear
 
 if TYPE_CHECKING:
   from tiny_uop.uop import UOp
@@ -99,7 +99,7 @@ def _equal(u: UOp, x: UOp, y: UOp) -> UOp | None:
   g = gcd(*form.terms.values())
   if form.const % g:
     return never
-  first = min(form.terms, key=order)
+  first = in_order(form.terms)[0]
   if form.terms[first] < 0:
     g = -g
   left, right = _sides(Linear({t: c // g for t, c in form.terms.items()}, form.const // g))

@@ -100,14 +100,32 @@ def linear(u: UOp, limit: int = MAX_TERMS) -> Linear:
 
 
 @kept
+def _loops(u: UOp) -> tuple[int, ...]:
+  """The ids of the loops that a value is inside of, innermost first."""
+  return tuple(sorted([r.arg[0] for r in u.ranges], reverse=True))
+
+
+@kept
 def order(u: UOp) -> tuple[Any, ...]:
   """Sort key of terms: by innermost loop first, so that in a left-nested sum what is invariant in the inner loops comes
   first. What variables are bound to does not count: the same expression is the same for all values.
   """
-  loops = tuple(sorted((r.arg[0] for r in u.ranges), reverse=True))
+  loops = _loops(u)
   free = u.substitute({b: b.src[0] for b in u.walk() if b.op is Ops.BIND})
   name = free.arg[0] if free.op is Ops.VARIABLE else ""
   return (loops, name, free.key)
+
+
+def comes_before(a: UOp, b: UOp) -> bool:
+  """`order(a) < order(b)`. Mostly loops decide, and no name has to be made of the structure."""
+  first, second = _loops(a), _loops(b)
+  return first < second if first != second else order(a) < order(b)
+
+
+def in_order(terms: Iterable[UOp]) -> list[UOp]:
+  """Terms sorted by `order`."""
+  found = list(terms)
+  return sorted(found, key=order if len({_loops(t) for t in found}) < len(found) else _loops)
 
 
 def scaled(term: UOp, coefficient: int) -> UOp:
@@ -119,7 +137,7 @@ def build(like: UOp, form: Linear, terms: Iterable[UOp] | None = None) -> UOp:
   """The expression of a form, of the dtype of `like`: a left-nested sum in canonical order (or that of `terms`), the
   constant last."""
   total: UOp | None = None
-  for term in sorted(form.terms, key=order) if terms is None else terms:
+  for term in in_order(form.terms) if terms is None else terms:
     part = scaled(term, form.terms[term])
     total = part if total is None else total.alu(Ops.ADD, part)
   if total is not None and form.const == 0:

@@ -11,7 +11,7 @@ from tiny_uop.dtype import dtypes
 from tiny_uop.graph import chain
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher, UPat, rule
-from tiny_uop.symbolic.linear import INTEGERS, MAX_TERMS, Linear, build, is_const, linear, order
+from tiny_uop.symbolic.linear import INTEGERS, MAX_TERMS, Linear, build, comes_before, in_order, is_const, linear
 from tiny_uop.symbolic.recombine import PAIRED, recombine
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _in_order(left: UOp, right: UOp) -> bool:
   before, after = _base(last), _base(right)
   if after.op in PAIRED or before is after:
     return False
-  return order(before) < order(after)
+  return comes_before(before, after)
 
 
 def _constant_last(u: UOp) -> UOp | None:
@@ -112,8 +112,7 @@ def _index_product(u: UOp) -> UOp | None:
   if found is None:
     return None  # as with long sums
   factors, constant_factor = found
-  factors.sort(key=order)
-  product = chain(Ops.MUL, factors)
+  product = chain(Ops.MUL, in_order(factors))
   return product if constant_factor == 1 else product.alu(Ops.MUL, u.const(u.dtype, constant_factor))
 
 
@@ -150,7 +149,7 @@ def _expand_symbolic(u: UOp) -> UOp | None:
   for term, factor in left.terms.items():
     result.add(term, factor * right.const)
     for other, other_factor in right.terms.items():
-      first, second = sorted((term, other), key=order)
+      first, second = in_order((term, other))
       result.add(first.alu(Ops.MUL, second), factor * other_factor)
   for term, factor in right.terms.items():
     result.add(term, factor * left.const)
