@@ -74,7 +74,9 @@ def port_of(info: ValueInfoProto) -> Port:
   tensor: TypeProto.Tensor = proto.tensor_type
   shape: tuple[int | str | None, ...] | None = None
   if tensor.HasField("shape"):
-    shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+    # exporters have written -1 for a size that is not known
+    sizes = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
+    shape = tuple(None if isinstance(s, int) and s < 0 else s for s in sizes)
   return Port(info.name, kind, tensor.elem_type, shape)
 
 
@@ -162,7 +164,7 @@ class Model:
     bound = self._bound(values)
     tensors = {name: self._with_room(name, v, bound) for name, v in values.items() if isinstance(v, Tensor)}
     known = {name: v for name, v in values.items() if isinstance(v, Host)}
-    if len(tensors) + len(known) < len(values) or not tensors or any(v.array.size > MOST_READ for v in known.values()):
+    if len(tensors) + len(known) < len(values) or not tensors or not all(_is_short(v.array) for v in known.values()):
       return None
     key = (
       tuple((name, tuple(t.shape), t.dtype) for name, t in tensors.items()),
@@ -180,7 +182,10 @@ class Model:
     captures: it is quicker with arguments and results that are no containers."""
     sizes = dict(zip(labels, given[len(names) :]))
     cut = {name: self._cut(name, x, sizes) for name, x in zip(names, given)}
-    made = [tensor_of(v) if isinstance(v, Host) else v for v in self._computed({**known, **cut})]
+    found = self._computed({**known, **cut})
+    if any(isinstance(v, Host) and v.array.dtype.kind == "O" and not v.symbolic for v in found):
+      raise JitError("an output has strings, which no device holds")
+    made = [tensor_of(v) if isinstance(v, Host) else v for v in found]
     return made[0] if len(made) == 1 else made
 
   def _replayed(self, key: Any, jit: TinyJit[..., Any], given: tuple[Any, ...]) -> list[Value] | None:
@@ -297,6 +302,11 @@ class Model:
       if wrong:
         raise ModelError(f"input {port}: got shape {tuple(shape)}")
     return value
+
+
+def _is_short(array: np.ndarray[Any, Any]) -> bool:
+  """Whether calls are captured for a read input's values: few numbers or strings, no dict."""
+  return array.size <= MOST_READ and not (array.ndim == 0 and isinstance(array.item(), dict))
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> Any:

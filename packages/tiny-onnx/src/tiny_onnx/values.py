@@ -170,6 +170,8 @@ def of_user(value: Any, elem: int, name: str, read: bool = False) -> Value:
     return value
   if isinstance(value, (list, tuple)) and not elem:
     return [of_user(x, 0, name) for x in value]
+  if isinstance(value, dict):
+    return Host(boxed(value))
   if isinstance(value, Tensor):
     if value.dtype in NATIVE_FLOAT8:
       return Narrow(value.bitcast(dtypes.uint8), NATIVE_FLOAT8[value.dtype])
@@ -281,10 +283,10 @@ def checked_count(count: Any, what: str) -> Any:
   return count
 
 
-def boxed(size: Any) -> np.ndarray[Any, Any]:
-  """One symbolic size as an array without axes: NumPy's functions give it bare."""
+def boxed(value: Any) -> np.ndarray[Any, Any]:
+  """One object, a symbolic size or a dict, as an array without axes: NumPy's functions give it bare."""
   made = np.empty((), object)
-  made[()] = size
+  made[()] = value
   return made
 
 

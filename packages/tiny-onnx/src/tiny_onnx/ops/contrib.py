@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tiny_onnx.errors import ModelError
 from tiny_onnx.ops.elementwise import gelu as gelu_of_onnx
 from tiny_onnx.ops.neural import convolved
 from tiny_onnx.ops.quantised import by_range, dequantize_linear, integer_product, quantised, quantize_linear
-from tiny_onnx.ops.recurrent import activation
+from tiny_onnx.ops.recurrent import activation, long_short
 from tiny_onnx.registry import Call, op
 from tiny_onnx.values import Value, elem_of, host_of, ints_of, shape_of, tensor_of
 from tiny_tensor import Tensor, dtypes
@@ -414,6 +415,26 @@ def dynamic_quantize_matmul(
   product = integer_product(codes.cast(dtypes.uint8), tensor_of(b), zero.cast(dtypes.int32), b_zero)
   made = product.cast(dtypes.float32) * (scale * tensor_of(b_scale))
   return made if bias is None else made + tensor_of(bias)
+
+
+def codes_times(weights: Tensor, scale: Tensor, zero: Tensor, x: Tensor) -> Tensor:
+  """Rows, as uint8 for their range, times quantised weights (terms, results)."""
+  codes, own_scale, own_zero = by_range(x)
+  product = integer_product(codes.cast(dtypes.uint8), weights, own_zero.cast(dtypes.int32), zero)
+  return product.cast(dtypes.float32) * (own_scale * scale)
+
+
+@op("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(
+  call: Call, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None, lengths: Tensor | None, h: Tensor | None,
+  c: Tensor | None, peepholes: Tensor | None, w_scale: Tensor, w_zero: Tensor, r_scale: Tensor, r_zero: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+  """Weights are (directions, terms, results); scales and zero points are of a direction, or of each result."""
+  inputs, again = (
+    [partial(codes_times, weights[d], scale[d], zero[d]) for d in range(w.shape[0])]
+    for weights, scale, zero in ((w, w_scale, w_zero), (r, r_scale, r_zero))
+  )
+  return long_short(call, x, inputs, again, r.shape[1], bias, lengths, h, c, peepholes)
 
 
 @op("MatMulIntegerToFloat", domain=MICROSOFT, raw=True)

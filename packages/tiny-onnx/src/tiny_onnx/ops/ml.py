@@ -390,6 +390,109 @@ def svm_regressor(call: Call, x: Tensor) -> Tensor:
   return transformed((made > 0).where(1, -1).cast(made.dtype) if call["one_class"] else made, call["post_transform"])
 
 
+def one_against_one(call: Call, t: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:
+  """(scores of each pair of classes, votes that each class gets) of an SVM with so many vectors per class. The vectors
+  of one class have a row of coefficients for each other class."""
+  total = sum(counts)
+  kernels = kernel_of(call, t, Tensor(np.array(call["support_vectors"], np.float32).reshape(total, -1)))
+  table = np.array(call["coefficients"], np.float32).reshape(len(counts) - 1, total)
+  owner = np.repeat(np.arange(len(counts)), counts)
+  pairs = [(i, j) for i in range(len(counts)) for j in range(i + 1, len(counts))]
+  weights = np.array([np.where(owner == i, table[j - 1], np.where(owner == j, table[i], 0)) for i, j in pairs])
+  scores = kernels.matmul(Tensor(weights.T.astype(np.float32).copy())) + Tensor(np.array(call["rho"], np.float32))
+  first, second = (Tensor(np.array([pair[side] for pair in pairs])) for side in (0, 1))
+  winners = (scores > 0).where(first, second).unsqueeze(-1)
+  return scores, (winners == Tensor(np.arange(len(counts)))).cast(dtypes.float32).sum(1)
+
+
+def coupled(pairs: Array) -> Array:
+  """Probabilities of classes from those of pairs, `pairs[i, j]` that it is i if it is i or j: Wu, Lin and Weng,
+  "Probability estimates for multi-class classification by pairwise coupling" (2004), algorithm 2."""
+  count = len(pairs)
+  q = -pairs.T * pairs
+  np.fill_diagonal(q, (pairs**2).sum(0) - np.diag(pairs) ** 2)
+  p = np.full(count, 1 / count)
+  for _ in range(max(100, count)):
+    product = q @ p
+    value = p @ product
+    if np.abs(product - value).max() < 0.005 / count:
+      break
+    for t in range(count):
+      step = (value - product[t]) / q[t, t]
+      value = (value + step * (step * q[t, t] + 2 * product[t])) / (1 + step) ** 2
+      product = (product + step * q[t]) / (1 + step)
+      p[t] += step
+      p /= 1 + step
+  return p
+
+
+def probabilities(call: Call, scores: Array, classes: int) -> Array:
+  """Those of the classes, in each row, from scores of pairs."""
+  of_pairs = 1 / (1 + np.exp(scores.astype(np.float64) * call["prob_a"] + call["prob_b"]))
+  found = np.zeros((len(scores), classes, classes))
+  rows, columns = np.triu_indices(classes, 1)
+  found[:, rows, columns] = of_pairs.clip(1e-7, 1 - 1e-7)
+  found[:, columns, rows] = 1 - found[:, rows, columns]
+  return np.array([coupled(row) for row in found], np.float32).reshape(-1, classes)
+
+
+@op("SVMClassifier", domain=ML)
+def svm_classifier(call: Call, x: Tensor) -> tuple[Value, Tensor]:
+  labels, _ = labels_of(call)
+  t, counts = floats(x).cast(dtypes.float32), call["vectors_per_class"] or []
+  if sum(counts):
+    scores, votes = one_against_one(call, t, counts)
+  else:
+    weights = np.array(call["coefficients"], np.float32).reshape(max(len(labels), 1), -1)
+    scores = votes = t.matmul(Tensor(weights.T.copy())) + call["rho"][0]
+  best, most = votes.argmax(1), votes.max(1)
+  likely = bool(call["prob_a"]) and bool(sum(counts))
+  if likely:
+    scores = Tensor(probabilities(call, scores.numpy(), len(counts)))
+  elif len(call["rho"]) == 1 and len(labels) == 2 and min(call["coefficients"]) >= 0:
+    best = (most >= 0.5).where(1, best)
+  if len(call["rho"]) == 1 and len(labels) != 2:
+    found: Value = (most > 0).cast(dtypes.int64)
+  else:
+    found = chosen(call, best)
+  if shape_of(scores)[1] == 1 and len(labels) == 2:
+    scores = (0 - scores).cat(scores, dim=1)
+  return found, transformed(scores, call["post_transform"])
+
+
+# maps
+
+
+def map_of(x: Value) -> dict[Any, Any]:
+  """The dict that was given for a map. Raises ModelError for anything else."""
+  found = host_of(x).reshape(-1).tolist()
+  if len(found) != 1 or not isinstance(found[0], dict):
+    raise ModelError("expected a map: give a dict")
+  return found[0]
+
+
+@op("DictVectorizer", domain=ML, raw=True, needs=(0,))
+def dict_vectorizer(call: Call, x: Value) -> Value:
+  words, given = call["string_vocabulary"] or call["int64_vocabulary"] or [], map_of(x)
+  kind = next((type(v) for v in given.values()), float)
+  dtype: Any = object if kind is str else np.int64 if kind is int else np.float32
+  return Host(np.array([[given.get(word, kind()) for word in words]], dtype))
+
+
+@op("CastMap", domain=ML, raw=True, needs=(0,))
+def cast_map(call: Call, x: Value) -> Value:
+  given = map_of(x)
+  kinds: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "TO_FLOAT": (float, np.float32), "TO_INT64": (int, np.int64), "TO_STRING": (str, object)
+  }  # fmt: skip
+  cast, dtype = kinds[call["cast_to"]]
+  keys = range(call["max_map"]) if call["map_form"] == "SPARSE" else sorted(given)
+  if call["map_form"] == "SPARSE" and any(not 0 <= key < call["max_map"] for key in given):
+    raise ModelError(f"keys of a sparse map are from 0 to {call['max_map'] - 1}: got {sorted(given)}")
+  zero = "0.0" if dtype is object else 0
+  return Host(np.array([[cast(given[key]) if key in given else zero for key in keys]], dtype))
+
+
 @op("ZipMap", domain=ML, raw=True, needs=(0,))
 def zip_map(call: Call, x: Value) -> tuple[Value]:
   """Rows of scores as dicts by label."""

@@ -91,6 +91,7 @@ def by_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
   """(codes, scale, zero point) of uint8 for the range of the numbers, all as floats."""
   low, high = x.min().minimum(0), x.max().maximum(0)
   scale = (high - low) / 255
+  scale = (scale == 0).where(1, scale)  # of zeros alone
   zero = (0 - low / scale).clamp(0, 255).round()
   return ((x / scale).round() + zero).clamp(0, 255), scale, zero
 
@@ -201,6 +202,7 @@ def qlinear_matmul(
     exact = left.matmul(numbers(b) - numbers(b_zero))
   else:
     exact = integer_product(tensor_of(a), tensor_of(b), a_zero, b_zero)
+    return requantised(exact, scales[0] * scales[1] / scales[2], tensor_of(y_zero), DTYPES[elem])
   return quantised(exact.cast(dtypes.float32) * (scales[0] * scales[1]), scales[2], numbers(y_zero), elem)
 
 

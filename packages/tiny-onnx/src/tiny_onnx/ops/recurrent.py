@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tiny_onnx.errors import ModelError
@@ -76,20 +77,30 @@ def run_steps(
   return (outputs[0].stack(*outputs[1:]) if time > 1 else outputs[0].unsqueeze(0)), state
 
 
+Product = Callable[[Tensor], Tensor]
+"""Rows times the weights of one direction."""
+
+
+def products(weights: Tensor) -> list[Product]:
+  """Products with the weights of each direction, which are (directions, results, terms)."""
+  return [partial(lambda w, x: x.matmul(w.transpose(0, 1)), weights[d]) for d in range(weights.shape[0])]
+
+
 def recurrent(
-  call: Call, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None, lengths: Tensor | None,
-  states: Sequence[Tensor | None],
-  make: Callable[[int, Tensor, Tensor | None], Step], gates: int, split_bias: bool,
+  call: Call, x: Tensor, inputs: Sequence[Product], hidden: Any, bias: Tensor | None, lengths: Tensor | None,
+  states: Sequence[Tensor | None], make: Callable[[int, Tensor | None], Step], gates: int, split_bias: bool,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
   """What RNN, GRU and LSTM share: directions, layout, the products of all inputs at once.
 
-  `make(direction, r, recurrent bias)` gives the step. With `split_bias` the recurrent bias is not added to the input's.
+  `make(direction, recurrent bias)` gives the step. With `split_bias` the recurrent bias is not added to the input's.
   """
   batch_first = bool(call["layout"])
   if batch_first:
     x, states = x.transpose(0, 1), [None if s is None else s.transpose(0, 1) for s in states]
-  hidden, directions = r.shape[-1], w.shape[0]
-  direction = call["direction"].lower().replace("foward", "forward")  # so the default of GRU's version 1 is written
+  directions = len(inputs)
+  direction = (
+    call.get("direction", "forward").lower().replace("foward", "forward")
+  )  # so the default of GRU's version 1 is written
   if directions != (2 if direction == "bidirectional" else 1) or direction not in (
     "forward",
     "reverse",
@@ -100,7 +111,7 @@ def recurrent(
   ends: list[list[Tensor]] = []
   ends_in = None if lengths is None else lengths.cast(dtypes.int32)
   for d in range(directions):
-    rows = x.matmul(w[d].transpose(0, 1))
+    rows = inputs[d](x)
     back = None
     if bias is not None:
       front, back = bias[d][: gates * hidden], bias[d][gates * hidden :]
@@ -108,7 +119,7 @@ def recurrent(
     if x.shape[0] > STEPS_BEFORE_COMPUTING:
       rows = rows.contiguous()
     start = [Tensor.zeros(x.shape[1], hidden, dtype=x.dtype) if s is None else s[d] for s in states]
-    made, end = run_steps(rows, start, make(d, r[d], back), ends_in, direction == "reverse" or d == 1)
+    made, end = run_steps(rows, start, make(d, back), ends_in, direction == "reverse" or d == 1)
     outputs.append(made)
     ends.append(end)
   whole = outputs[0].stack(*outputs[1:], dim=1) if directions > 1 else outputs[0].unsqueeze(1)
@@ -139,10 +150,12 @@ def rnn(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
   functions, clip = activations(call, ["Tanh"], w.shape[0]), clipped(call)
 
-  def make(d: int, rd: Tensor, back: Tensor | None) -> Step:
-    return lambda row, state: [functions[d][0](clip(row + state[0].matmul(rd.transpose(0, 1))))]
+  again = products(r)
 
-  outputs, (last,) = recurrent(call, x, w, r, bias, lengths, [h], make, 1, False)
+  def make(d: int, back: Tensor | None) -> Step:
+    return lambda row, state: [functions[d][0](clip(row + again[d](state[0])))]
+
+  outputs, (last,) = recurrent(call, x, products(w), r.shape[-1], bias, lengths, [h], make, 1, False)
   return outputs, last
 
 
@@ -154,8 +167,8 @@ def gru(
   functions, clip = activations(call, ["Sigmoid", "Tanh"], w.shape[0]), clipped(call)
   hidden, reset_after = r.shape[-1], bool(call["linear_before_reset"])
 
-  def make(d: int, rd: Tensor, back: Tensor | None) -> Step:
-    f, g = functions[d]
+  def make(d: int, back: Tensor | None) -> Step:
+    (f, g), rd = functions[d], r[d]
     gates, new = rd[: 2 * hidden].transpose(0, 1), rd[2 * hidden :].transpose(0, 1)
     gates_bias = 0 if back is None else back[: 2 * hidden]
     new_bias: Any = 0 if back is None else back[2 * hidden :]
@@ -170,7 +183,7 @@ def gru(
 
     return step
 
-  outputs, (last,) = recurrent(call, x, w, r, bias, lengths, [h], make, 3, True)
+  outputs, (last,) = recurrent(call, x, products(w), hidden, bias, lengths, [h], make, 3, True)
   return outputs, last
 
 
@@ -179,16 +192,24 @@ def lstm(
   call: Call, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None, lengths: Tensor | None = None,
   h: Tensor | None = None, c: Tensor | None = None, peepholes: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-  functions, clip = activations(call, ["Sigmoid", "Tanh", "Tanh"], w.shape[0]), clipped(call)
+  return long_short(call, x, products(w), products(r), r.shape[-1], bias, lengths, h, c, peepholes)
+
+
+def long_short(
+  call: Call, x: Tensor, inputs: Sequence[Product], again: Sequence[Product], size: Any, bias: Tensor | None,
+  lengths: Tensor | None, h: Tensor | None, c: Tensor | None, peepholes: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+  """An LSTM of `size` hidden numbers with these products of the inputs and of the state."""
+  functions, clip = activations(call, ["Sigmoid", "Tanh", "Tanh"], len(inputs)), clipped(call)
   coupled = bool(call["input_forget"])
 
-  def make(d: int, rd: Tensor, back: Tensor | None) -> Step:
+  def make(d: int, back: Tensor | None) -> Step:
     f, g, last = functions[d]
     look = None if peepholes is None else last_axis(peepholes[d], 3)
 
     def step(row: Tensor, state: list[Tensor]) -> list[Tensor]:
       before, cell = state
-      i, o, forget, new = last_axis(row + before.matmul(rd.transpose(0, 1)), 4)
+      i, o, forget, new = last_axis(row + again[d](before), 4)
       if look is not None:
         i, forget = i + look[0] * cell, forget + look[2] * cell
       i = f(clip(i))
@@ -200,5 +221,5 @@ def lstm(
 
     return step
 
-  outputs, (hidden, cell) = recurrent(call, x, w, r, bias, lengths, [h, c], make, 4, False)
+  outputs, (hidden, cell) = recurrent(call, x, inputs, size, bias, lengths, [h, c], make, 4, False)
   return outputs, hidden, cell
