@@ -162,6 +162,16 @@ def test_large_scores_do_not_overflow() -> None:
   close(got, attention(scores + ramp.astype(np.float32), v.astype(np.float64)), 1e-2)
 
 
+def test_attention_to_what_attention_has_made() -> None:
+  x = Tensor(normal(0, 2, 64, 16)).realize()
+  once = x.scaled_dot_product_attention(x, x)
+  twice = once.scaled_dot_product_attention(x, once)
+  assert kernels(twice) == ["softmax_2x64x16_r64"] * 2
+  first = x.numpy().astype(np.float64)
+  attended = attention(first @ first.swapaxes(-1, -2) / 4, first)
+  close(twice, attention(attended @ first.swapaxes(-1, -2) / 4, attended))
+
+
 def test_weights_that_are_wanted_are_not_made_twice() -> None:
   """Near misses: what else needs the weights has them in memory."""
   q, k, v = (Tensor(normal(n, 2, 64, 16)) for n in range(3))

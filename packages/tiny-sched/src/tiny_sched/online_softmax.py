@@ -47,17 +47,19 @@ def sums_in_blocks(sink: UOp, in_order: InOrder) -> UOp:
   nodes = value_nodes(sink)
   if not any(u.op in _EXPONENTIALS for u in nodes):
     return sink
-  made: dict[UOp, UOp] = {}
   users = users_of(nodes)
-  for u in nodes:
-    if _may_be(u) and (kernel := _in_blocks(u, users, in_order)) is not None:
-      made.update([kernel])
-  if not made:
+  calls = dict([call for u in nodes if _may_be(u) and (call := _in_blocks(u, users, in_order)) is not None])
+  if not calls:
     return sink
-  new = sink.substitute(made)
+  done: dict[UOp, UOp] = {}
+  for u in nodes:  # what a kernel reads may be made of the results of others
+    new = calls.get(u, u)
+    done[u] = new.with_src(tuple([done.get(s, s) for s in new.src]))
+    if new is not u:
+      done[u] = done[u].reshape(u.shape)
   if tracker.places is not None:
-    tracker.rewritten(made, new)
-  return new
+    tracker.rewritten(done, done[sink])
+  return done[sink]
 
 
 def _may_be(u: UOp) -> bool:
@@ -83,9 +85,15 @@ def _elementwise_below(u: UOp) -> Iterator[UOp]:
       stack.extend(node.src)
 
 
+def _reads(u: UOp) -> bool:
+  """Whether a reduction is of anything in memory."""
+  below = list(_elementwise_below(u.src[0]))
+  return any(s.op in _ENDS for s in below) or any(_reads(s) for s in below if s.op is Ops.REDUCE)
+
+
 def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], in_order: InOrder) -> tuple[UOp, UOp] | None:
-  """(what a kernel of blocks computes, its result) for a sum, rounded where that is all that is done with it; None
-  where it is not weighted by a softmax, or better stays."""
+  """(what a kernel of blocks computes, its CALL) for a sum, rounded where that is all that is done with it; None where
+  it is not weighted by a softmax, or better stays."""
   if not isinstance(u.device, str) or not in_order(u.device):
     return None
   scores = _scores(u)
@@ -95,9 +103,7 @@ def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], in_order: InOrder) -> tuple[
 
   def is_end(node: UOp) -> bool:
     if node.op is Ops.REDUCE:
-      return node not in scores and any(
-        below.op in _ENDS for below in node.toposort
-      )  # a count of positions has no loop
+      return node not in scores and _reads(node)  # a count of positions needs no loop
     return node.op in _ENDS or is_reinterpretation(node)
 
   def value_at(access: ElementAccess, _: int) -> UOp:
@@ -118,8 +124,7 @@ def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], in_order: InOrder) -> tuple[
       break
     last = user
   kernel = kernel_of_blocks(weighted, last.dtype, index, u.shape)
-  call = UOp(Ops.CALL, last.dtype, (kernel, UOp(Ops.DEVICE, arg=u.device), *inputs), 0)
-  return last, call.reshape(last.shape)
+  return last, UOp(Ops.CALL, last.dtype, (kernel, UOp(Ops.DEVICE, arg=u.device), *inputs), 0)
 
 
 def _scores(u: UOp) -> frozenset[UOp] | None:
@@ -144,7 +149,11 @@ def _scores(u: UOp) -> frozenset[UOp] | None:
 
 
 def _may_be_row(u: UOp) -> bool:
-  return u.arg[0] is Ops.MAX or any(below.op in _EXPONENTIALS for below in _elementwise_below(u.src[0]))
+  """Whether a reduction may be a maximum of scores, or a sum of weights."""
+  term = u.src[0]
+  while term.op in GroupOp.Movement:
+    term = term.src[0]
+  return u.arg[0] is Ops.MAX or (u.arg[0] is Ops.ADD and term.op in _EXPONENTIALS)
 
 
 def _makes_pairs(u: UOp) -> bool:
