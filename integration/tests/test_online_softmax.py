@@ -224,3 +224,19 @@ def test_a_cache_of_symbolic_length() -> None:
     wanted = np.where(np.arange(at + tokens) <= np.arange(tokens)[:, None] + at, wanted, -np.inf)
     close(got, attention(wanted, values), 1e-5)
   assert len(seen) == 1
+
+
+def test_keys_that_are_dear_to_compute_have_memory() -> None:
+  """Each block of queries would compute a rotary embedding of all keys again."""
+  q, k, v = (Tensor(normal(n, 2, 64, 16)).realize() for n in range(3))
+  angles = Tensor.arange(64).unsqueeze(1) * (Tensor.arange(8) * -0.5).exp()
+
+  def turned(x: Tensor) -> Tensor:
+    a, b = x.chunk(2, dim=-1)
+    return (a * angles.cos() - b * angles.sin()).cat(b * angles.cos() + a * angles.sin(), dim=-1)
+
+  got = turned(q).scaled_dot_product_attention(turned(k), v, is_causal=True)
+  assert kernels(got)[-1] == "softmax_2x64x16_r64"
+  found = [turned(x).numpy().astype(np.float64) for x in (q, k)]
+  scores = np.where(np.tri(64, dtype=bool), found[0] @ found[1].swapaxes(-1, -2) / 4, -np.inf)
+  close(got, attention(scores, v.numpy().astype(np.float64)), 1e-5)

@@ -38,6 +38,8 @@ InOrder = Callable[[str], bool]
 
 MOST_STEPS = 4000
 """Of taking an expression apart: a score is there for its weight, its maximum and its sum."""
+CHEAP = 4
+"""Operations on an element that is used in many places, which may well be done again in each."""
 _EXPONENTIALS = frozenset({Ops.EXP})
 _ENDS = frozenset({*MEMORY, Ops.COPY, Ops.CONTIGUOUS, Ops.BARRIER, Ops.CALL})
 
@@ -85,6 +87,30 @@ def _elementwise_below(u: UOp) -> Iterator[UOp]:
       stack.extend(node.src)
 
 
+def _dear_factors(u: UOp, scores: frozenset[UOp]) -> set[UOp]:
+  """What gets memory, since each block of rows would compute it again: keys with a rotary embedding, and the like."""
+  held = set[UOp]()
+  for reduce in (u, *scores):
+    for factor in _factor_nodes(reduce.src[0]):
+      below = list(_elementwise_below(factor))
+      uses = largest_size(reduce.src[0].shape) // max(largest_size(factor.shape), 1)
+      dear = sum(node.op in GroupOp.Elementwise for node in below) > CHEAP and uses >= CHEAP
+      if dear and scores.isdisjoint(below):
+        held.add(factor)
+  return held
+
+
+def _factor_nodes(u: UOp) -> Iterator[UOp]:
+  """The factors of a product of floats in a tensor graph, without movement around them."""
+  while u.op in GroupOp.Movement or u.op is Ops.CAST:
+    u = u.src[0]
+  if u.op is Ops.MUL or u.op is Ops.WHERE:
+    for s in u.src:
+      yield from _factor_nodes(s)
+  elif u.dtype.kind == "float":
+    yield u
+
+
 def _reads(u: UOp) -> bool:
   """Whether a reduction is of anything in memory."""
   below = list(_elementwise_below(u.src[0]))
@@ -100,8 +126,11 @@ def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], in_order: InOrder) -> tuple[
   if scores is None or not _only_for(scores, u, users):
     return None
   inputs: dict[UOp, int] = {}
+  held = _dear_factors(u, scores)
 
   def is_end(node: UOp) -> bool:
+    if node in held:
+      return True
     if node.op is Ops.REDUCE:
       return node not in scores and _reads(node)  # a count of positions needs no loop
     return node.op in _ENDS or is_reinterpretation(node)
