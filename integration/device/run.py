@@ -1,6 +1,6 @@
 """All that is to be known of a GPU's device, in one call: see README.md. Needs nothing but Python to start.
 
-python3 integration/device/run.py --out FOLDER
+python3 integration/device/run.py
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ PEAK = {"bf16": 989e12, "fp16": 989e12, "fp32": 67e12}
 GRACE = 5.0
 """Seconds that a part has to end, when it is asked to."""
 LAST_LINES = 12
+GPUS = ("CUDA", "METAL", "AMD", "NV")
+"""Devices that are looked for, in this order."""
+REPORT = "tiny-device-report.tar.gz"
 LEVELS = (
   "0_package", "1_memory", "2_ops", "2_expressions", "3_programs", "3_accumulate", "3_workgroups", "4_order",
   "4_life_cycle", "5_graphs", "5_capabilities", "5_peers",
@@ -87,15 +90,21 @@ def parts(device: str) -> Iterator[Part]:
     module = f"tiny_runtime.conformance.test_level{level}"
     yield Part(f"kit {level}", [*kit, module, "--backend", device, *several], 80 if several else 40)
   measure = [sys.executable, str(HERE / "measure.py")]
-  yield Part("code", [sys.executable, str(HERE / "code.py"), str(LOGS / "code")], 60)
+  nvidia = device.partition(":")[0] not in ("AMD", "METAL")
+  if nvidia:
+    yield Part("code", [sys.executable, str(HERE / "code.py"), str(LOGS / "code")], 60)
+  if device.startswith("AMD"):
+    yield Part("recording", [sys.executable, str(HERE / "recording.py"), str(LOGS)], 60)
   yield Part("measure torch", [*measure, "torch", *WORKLOADS], 120)
   for name in WORKLOADS:  # in processes of their own: an illegal access ends all that a process can do with a GPU
     yield Part(f"measure {name}", [*measure, "ours", name], 30)
-  for name in CHOICES:
+  for name in CHOICES if nvidia else ():
     yield Part(f"measure {name}", [sys.executable, str(HERE / "choices.py"), name], 40)
   yield Part("demo", [sys.executable, str(ROOT / "integration/examples/digits.py"), "--out", "/tmp/digits"], 60)
   tests = ["-c", str(ROOT / "pyproject.toml"), "-n", WORKERS, str(ROOT / "packages/tiny-tensor/tests")]
   yield Part("frontend", [*PYTEST, *tests], 200)
+  if not nvidia:
+    return
   # last, since what goes wrong here may end the GPU's other programs; and first what a container lets it do
   yield Part("nv steps", [sys.executable, str(HERE / "nv_steps.py")], 60)
   for level in LEVELS[1:]:
@@ -126,6 +135,29 @@ def installed(folder: Path) -> str:
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     sources.append(str(project.parent / "src"))
   return os.pathsep.join([str(folder), *sources, os.environ.get("PYTHONPATH", "")])
+
+
+def found(variables: Mapping[str, str]) -> str:
+  """The GPU's device that can be used here; empty if there is none."""
+  ask = "from tiny_runtime import Device; print(*Device.get_available_devices())"
+  try:
+    done = subprocess.run(
+      [sys.executable, "-c", ask], env=os.environ | dict(variables), capture_output=True, text=True, timeout=120
+    )  # fmt: skip
+  except subprocess.TimeoutExpired:
+    return ""
+  names = [name.partition(":")[0] for name in done.stdout.split()]
+  return next((name for name in GPUS if name in names), "")
+
+
+def packed(out: Path, results: Sequence[Result]) -> Path:
+  """All of it in one file: the table, what each part said, and what parts left in the folder of logs."""
+  (out / "table.txt").write_text(table(results) + "\n")
+  (out / "results.json").write_text(json.dumps([asdict(r) | {"text": r.text[-20_000:]} for r in results]))
+  with tarfile.open(out / REPORT, "w:gz") as file:
+    for path, name in ((out / "table.txt", "table.txt"), (out / "results.json", "results.json"), (LOGS, "logs")):
+      file.add(path, name)
+  return out / REPORT
 
 
 def run(part: Part, folder: Path, limit: float, variables: Mapping[str, str]) -> Result:
@@ -198,32 +230,40 @@ def main() -> int:
   parser.add_argument("--seconds", type=float, default=560, help="for everything; default: 560")
   parser.add_argument("--only", default="", metavar="WORD", help="the parts whose name has this word")
   parser.add_argument(
-    "--device", default="CUDA", help="default: CUDA; NV is without libcuda; CPU tries this script where there is no GPU"
-  )
+    "--device", default="",
+    help=f"default: the first of {', '.join(GPUS)} that can be used; NV is without libcuda; CPU tries this script "
+    "where there is no GPU",
+  )  # fmt: skip
   given = parser.parse_args()
   end = time.monotonic() + given.seconds
   given.out.mkdir(parents=True, exist_ok=True)
   shutil.rmtree(LOGS, ignore_errors=True)
   LOGS.mkdir()
   path = installed(Path("/tmp/tiny-device-site"))
-  variables = {"PYTHONPATH": path, "DEVICE": given.device, "PYTHONUNBUFFERED": "1", "CI": "true"}
+  variables = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "CI": "true"}
+  device = given.device or found(variables)
+  known = list(parts(device)) if device else list(parts("CPU"))[:2]  # the machine, and why no device can be used
+  if device:
+    variables["DEVICE"] = device
   results: list[Result] = []
-  for part in parts(given.device):
+  report = packed(given.out, results)
+  for part in known:
     if given.only not in part.name:
       continue
     left = end - time.monotonic() - 2 * GRACE
     result = run(part, LOGS, min(part.limit, left), variables) if left > 1 else Result(part.name, None, 0, "")
     results.append(result)
     print(f"{result.name}: {result.outcome} ({result.seconds:.1f} s) {result.last[:100]}", flush=True)
-    (given.out / "results.json").write_text(json.dumps([asdict(r) | {"text": r.text[-20_000:]} for r in results]))
+    report = packed(given.out, results)
   for result in results:
     if result.status != 0 and result.text:
       print(f"\n--- {result.name} {result.outcome}", *result.text.splitlines()[-LAST_LINES:], sep="\n")
-  (given.out / "table.txt").write_text(table(results) + "\n")
-  with tarfile.open(given.out / "logs.tar.gz", "w:gz") as packed:  # few files come back from such machines
-    packed.add(LOGS, "logs")
-  print("", table(results), sep="\n", flush=True)
-  return int(any(result.status != 0 for result in results))
+  print("", table(results), sep="\n")
+  if not device:
+    print(*(result.text for result in results if result.name == "table"), sep="\n")
+    print(f"no GPU can be used here ({', '.join(GPUS)}): the lines above say why, and what to do")
+  print(f"\nall of it is in {report}: that is the file to send", flush=True)
+  return int(not device or any(result.status != 0 for result in results))
 
 
 if __name__ == "__main__":

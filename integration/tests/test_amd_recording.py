@@ -171,6 +171,19 @@ def test_viz_records_tensors(amd: ModelBackend, tmp_path: Path, capsys: pytest.C
   assert "recording" not in (tmp_path / "run.csv").read_text().splitlines()[0]
 
 
+def test_what_an_owner_of_a_card_runs(
+  amd: ModelBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+  """The part `recording` of `integration/device`."""
+  monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "device"))
+  import recording
+
+  with Context(DEVICE="AMD"):
+    assert recording.main(tmp_path) == 0
+  said = capsys.readouterr().out
+  assert "the results are the same" in said and "traced from the first instruction to the last" in said
+
+
 # *** what the model refuses ***
 
 Packets = list[list[int]]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import sys
+import tarfile
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +19,14 @@ sys.path.insert(0, str(DEVICE))
 
 import choices  # noqa: E402
 import measure  # noqa: E402
+import metal_sources  # noqa: E402
 from measure import WORKLOADS, Ours, Workload, measured, product  # noqa: E402
-from run import CHOICES, LEVELS, Part, Result, parts, run, table  # noqa: E402
+from run import CHOICES, LEVELS, Part, Result, packed, parts, run, table  # noqa: E402
 from run import WORKLOADS as NAMES  # noqa: E402
 
 from tiny_runtime import GlobalCounters, conformance  # noqa: E402
+from tiny_runtime.conformance.standard import STANDARD  # noqa: E402
+from tiny_runtime_metal.arch import FAMILIES  # noqa: E402
 from tiny_uop import dtypes  # noqa: E402
 from tiny_uop.truncate import from_bits  # noqa: E402
 
@@ -83,6 +90,45 @@ def test_parts_are_there_and_have_time_within_the_lease() -> None:
   for part in parts("CUDA"):
     for word in part.command:
       assert not word.endswith(".py") or Path(word).exists()
+
+
+@pytest.mark.parametrize(("device", "there", "missing"), [
+  ("AMD", ["recording", "kit 5_graphs", "measure softmax"], ["code", "nv steps", "measure fp8 8192: mma.sync"]),
+  ("METAL", ["kit 2_ops", "measure torch", "frontend"], ["recording", "code", "nv kit 1_memory"]),
+  ("CUDA", ["code", "nv steps", "measure bf16 8192: wgmma 128×256"], ["recording"]),
+])  # fmt: skip
+def test_each_vendors_card_has_its_parts(device: str, there: list[str], missing: list[str]) -> None:
+  names = [part.name for part in parts(device)]
+  assert [name for name in there if name not in names] == [name for name in missing if name in names] == []
+
+
+def test_one_file_has_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  logs = tmp_path / "logs"
+  logs.mkdir()
+  monkeypatch.setattr("run.LOGS", logs)
+  result = run(python("print('it is there')"), logs, 60, {})
+  with tarfile.open(packed(tmp_path, [result])) as file:
+    assert {"table.txt", "results.json", "logs/a_part.log"} <= set(file.getnames())
+    read = file.extractfile("table.txt")
+    assert read is not None and b"it is there" in read.read()
+
+
+def test_where_no_gpu_is_it_says_why(tmp_path: Path) -> None:
+  """One command, with no options but where to write to: here there is no GPU."""
+  command = [sys.executable, str(DEVICE / "run.py"), "--out", str(tmp_path)]
+  done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+  assert done.returncode == 1 and "no GPU can be used here (CUDA, METAL, AMD, NV)" in done.stdout
+  assert "load the module amdgpu" in done.stdout and "libcuda" in done.stdout
+  assert f"all of it is in {tmp_path / 'tiny-device-report.tar.gz'}: that is the file to send" in done.stdout
+
+
+def test_metal_sources_are_compiled_by_a_mac_only(capsys: pytest.CaptureFixture[str]) -> None:
+  found = dict(islice(metal_sources.sources(), 3))
+  assert [*found] == [f"{next(iter(FAMILIES))} {name}" for name in [*STANDARD][:3]]
+  assert all("#include <metal_stdlib>" in source and "kernel void" in source for source in found.values())
+  if shutil.which("xcrun") is None:
+    assert metal_sources.main() == 1
+    assert "this needs a Mac with Xcode" in capsys.readouterr().out
 
 
 def test_a_chain_is_as_many_kernels_as_it_has_links() -> None:
