@@ -132,3 +132,14 @@ def test_many_pieces(run_kernel: Any, outer: int, sizes: list[int], inner: int, 
   assert sum(o.op is OptOps.VECTOR for o in opts) == len(sizes)
   assert any(o.op is OptOps.THREAD for o in opts) == threads
   check(case, run_kernel(case.kernel, case.arrays))
+
+
+def test_many_pieces_are_taken_in_few_blocks() -> None:
+  """Runs of 128 elements of each, where there would be 64 blocks of 32; with as many threads as blocks they stay."""
+
+  def blocks(threads: int) -> object:
+    root = before_opts(concatenation(1, [1] * 40, 2048).kernel, replace(HOST, threads=threads))
+    (shared,) = set(root.src[0].src[1:]).intersection(*[end.src[1:] for end in root.src])
+    return shared.src[0].arg
+
+  assert (blocks(2), blocks(64)) == (16, 64)

@@ -15,7 +15,8 @@ blocks, and the blocks and the loops outside are one loop: with `s < 16`,
     for s: {for i < 4: out[s * 4 + i] = a[s * 4 + i]; for i < 4: out[64 + s * 4 + i] = b[s * 4 + i]}
 
 Where a piece is no multiple, its last blocks begin earlier, and write some elements a second time. Of pieces that are
-too short for blocks, a loop inside is taken in blocks. A kernel with little to do needs no threads.
+too short for blocks, a loop inside is taken in blocks: of many pieces in few, which read longer runs of each. A kernel
+with little to do needs no threads.
 
 Source: M. Wolfe, High Performance Compilers for Parallel Computing (1996), index set splitting.
 """
@@ -57,7 +58,7 @@ def split_loops(root: UOp, target: Target) -> UOp:
   waiting = list(root.src)
   while waiting:
     end = waiting.pop(0)
-    found = _first_cut(end, MOST_PIECES - len(done) - len(waiting))
+    found = _first_cut(end, MOST_PIECES - len(done) - len(waiting), target)
     if found is None:
       done.append(end)
     else:
@@ -81,7 +82,7 @@ def _moves(root: UOp) -> bool:
   return along is None or all(stride(place.src[1], along) in (None, -1, 0, 1) for place in loads)
 
 
-def _first_cut(end: UOp, most: int) -> tuple[UOp, list[int], UOp, int] | None:
+def _first_cut(end: UOp, most: int, target: Target) -> tuple[UOp, list[int], UOp, int] | None:
   """The outermost loop to cut into `most` pieces or fewer, where it begins, is cut and ends; and which loop of each
   piece is taken in how many blocks."""
   nodes = [u for u in end.src[0].toposort if u.op in (Ops.CMPLT, Ops.FLOORMOD) and u.src[0].dtype.kind == "index"]
@@ -98,11 +99,14 @@ def _first_cut(end: UOp, most: int) -> tuple[UOp, list[int], UOp, int] | None:
     if any(n is None or n >= LEAST_SHARED for n in outside) or iterations(end.src[1:]) <= LITTLE:
       return loop, cuts, loop, 0
     around = math.prod([n or 1 for n in outside])
+    numbers = range(max(MOST_SHARED // around, 1), -(-LEAST_SHARED // around) - 1, -1)
+    if not few and target.threads <= LEAST_SHARED:
+      numbers = numbers[::-1]
     for divided, parts in [
       *([(loop, sizes)] if few else []),
       *[(r, [extent(r) or 0]) for r in end.src[place + 1 :] if kind(r) is kind(loop)],
     ]:
-      for blocks in range(max(MOST_SHARED // around, 1), -(-LEAST_SHARED // around) - 1, -1):
+      for blocks in numbers:
         if not few and parts[0] // blocks * iterations(end.src[end.src.index(divided) + 1 :]) < LEAST_BLOCK:
           continue
         if sum(-n % blocks for n in parts) * 16 <= sum(parts) and all(parts):
