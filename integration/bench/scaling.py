@@ -10,7 +10,8 @@ the rest is data: what a claim costs, and when workers wake. Printed for each nu
 
 * faster: one thread's time by the simulated one, of all kernels of the workload;
 * imbalance: by how much a kernel takes longer than if all the threads that its work is enough for had an equal share of
-  it, the worst of those that take at least 1 ms on one thread;
+  it and were awake, the worst of those that take at least 1 ms on one thread;
+* waking: by how much longer it takes since they are woken one after the other, of the same kernel;
 * far: bytes that a thread on one socket reads or writes of another's memory, of those of a kernel;
 * claims: of the one counter that all threads of a kernel share, per kernel;
 * work: one thread's time of the kernels for so many threads by that of those for one: what is packed several times.
@@ -75,6 +76,7 @@ class Division:
 
   nanoseconds: float
   imbalance: float
+  waking: float
   far: float
   claims: int
 
@@ -85,7 +87,7 @@ def simulate(kernel: Kernel, threads: int, machine: Machine) -> Division:
 
   parts, used = divide(kernel.extent, kernel.useful, threads, machine.slow > 0)
   if used == 1:
-    return Division(kernel.nanoseconds, min(kernel.useful, threads) - 1.0, 0.0, 0)
+    return Division(kernel.nanoseconds, min(kernel.useful, threads) - 1.0, 0.0, 0.0, 0)
   each = kernel.nanoseconds / kernel.extent
   quotient, remainder = divmod(kernel.extent, parts)
   ready = [(0.0 if n == 0 else machine.wake + machine.woken * n, n) for n in range(used)]
@@ -105,7 +107,11 @@ def simulate(kernel: Kernel, threads: int, machine: Machine) -> Division:
   # pages are on the socket of whoever touched them first; the parts that a thread claims differ from launch to launch
   share = sum((n / kernel.extent) ** 2 for n in near)
   ideal = kernel.nanoseconds / sum(1 / machine.pace(n, threads) for n in range(min(kernel.useful, threads)))
-  return Division(end, end / ideal - 1, 1 - share, parts + used)
+  if machine.wake or machine.woken:
+    awake = simulate(kernel, threads, replace(machine, wake=0.0, woken=0.0)).nanoseconds
+  else:
+    awake = end
+  return Division(end, awake / ideal - 1, (end - awake) / ideal, 1 - share, parts + used)
 
 
 class Kernels:
@@ -151,11 +157,13 @@ def rows(alone: float, kernels: Sequence[Kernel], threads: int, machine: Machine
   """A line of the table."""
   found = [simulate(kernel, threads, machine) for kernel in kernels]
   took = sum(division.nanoseconds for division in found)
-  long = [division.imbalance for kernel, division in zip(kernels, found) if kernel.nanoseconds >= LONG]
+  long = [(d.imbalance, d.waking) for kernel, d in zip(kernels, found) if kernel.nanoseconds >= LONG]
+  imbalance, waking = max(long, default=(0.0, 0.0))
   far = sum(division.far * kernel.nbytes for kernel, division in zip(kernels, found))
   work = sum(kernel.nanoseconds for kernel in kernels)
   return (
-    str(threads), f"{alone / took:.1f}", f"{max(long):.1%}" if long else "–", f"{far * 1e-6:.1f} MB",
+    str(threads), f"{alone / took:.1f}", f"{imbalance:.1%}" if long else "–", f"{waking:.1%}" if long else "–",
+    f"{far * 1e-6:.1f} MB",
     f"{sum(division.claims for division in found) / len(found):.0f}", f"{work / alone:.2f}",
   )  # fmt: skip
 
@@ -181,7 +189,7 @@ def main() -> None:
   for name in names:
     workload = Kernels(name, options.seconds)
     alone = sum(kernel.nanoseconds for kernel in workload.divided_for(1))
-    table: list[tuple[str, ...]] = [("threads", "faster", "imbalance", "far", "claims", "work")]
+    table: list[tuple[str, ...]] = [("threads", "faster", "imbalance", "waking", "far", "claims", "work")]
     print(name)
     for count in options.threads:
       kernels = workload.divided_for(count, options.slow > 0)
@@ -193,7 +201,7 @@ def main() -> None:
           )
         if kernel.nanoseconds >= LONG and (over := simulate(kernel, count, machine).imbalance) > 0.05:
           worst.append((over, f"{name}: {kernel.name} on {count} threads, {kernel.extent:,} parts"))
-    widths = [max(len(row[n]) for row in table) for n in range(6)]
+    widths = [max(len(row[n]) for row in table) for n in range(7)]
     for row in table:
       print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)), flush=True)
   print(f"\nmore than 5 % of imbalance: {len(worst)}")
