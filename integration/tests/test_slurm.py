@@ -22,6 +22,7 @@ import pytest
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "unshare")
 ROOT = Path(__file__).parents[2]
+PLACES = f"{os.environ['PATH']}:/usr/sbin"
 pytestmark = [
   pytest.mark.nightly,
   pytest.mark.skipif(
