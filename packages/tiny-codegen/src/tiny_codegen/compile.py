@@ -123,7 +123,7 @@ def program_info(linear: UOp, target: str) -> ProgramInfo:
 def _size(linear: UOp, counter: str) -> UOp:
   """The extents of the hardware counters `gidx` or `lidx`; a THREAD loop counts as the first `gidx`."""
   sizes = [number(1)] * 3
-  for u in linear.src:
+  for u in [u for u in linear.src if u.op is Ops.RANGE or u.op is Ops.SPECIAL]:
     if u.op is Ops.RANGE and u.arg[1] is AxisType.THREAD and counter == "gidx":
       sizes[0] = as_index(u.src[0])
     elif u.op is Ops.SPECIAL and u.arg.startswith(counter):

@@ -40,8 +40,6 @@ def branches(linear: Sequence[UOp]) -> dict[UOp, Branch]:
   """The branches of a LINEAR's instructions that are worth it, by the first of their WHEREs: for each condition the
   costlier side, the other one is computed anyway. A value stands in one of them at most: the innermost.
   """
-  if all(u.op is not Ops.WHERE for u in linear):
-    return {}
   program = _Program(linear)
   groups: dict[tuple[UOp, int], list[UOp]] = {}
   for u in linear:

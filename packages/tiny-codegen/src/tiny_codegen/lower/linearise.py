@@ -161,9 +161,12 @@ class Layout:
       if writes:
         for region in home.chain()[:-1]:
           self.rank[region] = (True, self.rank[region][1])
-    user = self._item(u)
+    user, around = self._item(u), home if u.op is not Ops.RANGE else home.parent
     for s in u.src:
-      self._need(user, home if u.op is not Ops.RANGE else home.parent, s)
+      if self.homes[s] is around and s.op is not Ops.RANGE and s.op is not Ops.END:
+        self.needs.setdefault(user, set()).add(s)  # most: both stand in one region
+      else:
+        self._need(user, around, s)
     if u in self.before:
       self._need(user, home, self.before[u])
 

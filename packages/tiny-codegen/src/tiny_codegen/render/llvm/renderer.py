@@ -55,21 +55,22 @@ class _Program(Writer):
   def __init__(self, llvm: LLVMTarget, linear: UOp, info: ProgramInfo) -> None:
     self.llvm, self.info, self.linear = llvm, info, linear
     near = only_distances(linear.src) if llvm.target.wide_offsets else frozenset()
+    ops = {u.op for u in linear.src}  # what has nothing to look for need not look
     self.body = Function(
       pin_masked_loads="+avx512f" in llvm.features.split(","),
       instructions=llvm.instructions,
       distances=near,
       fence_halves=llvm.fence_halves,
     )
-    self.unwritten = near | only_shuffled(linear.src)
-    self.lazy = branches(linear.src)
+    self.unwritten = near | only_shuffled(linear.src if ops & {Ops.EXTRACT, Ops.VECTORIZE} else ())
+    self.lazy = branches(linear.src if Ops.WHERE in ops else ())
     self.branches: dict[UOp, tuple[str, str]] = {}  # of open ones: what comes behind, and the block before
-    self.zeros = Zeros(() if llvm.convention else linear.src)
+    self.zeros = Zeros(() if llvm.convention or Ops.WHERE not in ops else linear.src)
     self.globals: list[str] = self.zeros.globals
     self.at_launch = places_at_launch(linear, llvm.static_local)[0]
     self.tiles = reads_shared_memory(linear)
-    self.registers = TileRegisters(linear.src)
-    self.continued = mma.continued(linear)
+    self.registers = TileRegisters(linear.src if Ops.MMA in ops else ())
+    self.continued = mma.continued(linear) if Ops.MMA in ops else frozenset()
     # loop → place, MMA, how to wait for it
     self.pending: dict[UOp, list[tuple[UOp, UOp, mma.SharedMatrixInstruction]]] = {}
     self.shared = [u for u in linear.src if is_thread_range(u)]
