@@ -393,6 +393,12 @@ def test_conformance_of_machine_code() -> None:
   conformance("kfd_backend", "not level3 and not level4 and not level5", name="CODE1100")
 
 
+@needs_compiler
+@pytest.mark.parametrize("chip", ["1201", "942", "950"])
+def test_some_conformance_of_machine_code_of_other_chips(chip: str) -> None:
+  conformance("kfd_backend", "level1 or level2", "--every", "25", name=f"CODE{chip}")
+
+
 @pytest.mark.nightly
 @needs_compiler
 @pytest.mark.parametrize("chip", ["1100", "1201", "942", "950"])

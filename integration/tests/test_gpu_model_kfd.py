@@ -28,6 +28,7 @@ from tiny_runtime.opened import OpenDevice
 from tiny_runtime_amd import AMD, CodeObject, aql, hardware, queue
 from tiny_runtime_amd.faults import queue_error
 from tiny_runtime_amd.hardware import AMDHardware
+from tiny_runtime_amd.memory import Memories
 from tiny_uop import Context, KernelInfo, UOp, dtypes
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
@@ -126,6 +127,54 @@ def test_no_addresses_left(device: QueueDevice, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(OutOfMemory, match="no addresses for"):
       device.alloc(1 << 20)
   device.alloc(1 << 20)
+
+
+def mailbox(device: QueueDevice) -> int:
+  faults = driver(device).faults
+  assert faults is not None
+  return faults.mailbox
+
+
+def test_a_gpu_interrupts_when_it_has_finished_something() -> None:
+  """Its memory for events is made once in a process, is mapped to each GPU, and stays."""
+  backend = ModelBackend(gpus=2)
+  for _ in range(2):
+    devices = [backend.open(n) for n in range(2)]
+    before = backend.model.interrupted
+    for device in devices:
+      assert (contents(device, filled(device, np.arange(N, dtype=np.float32))) == np.arange(N)).all()
+    assert backend.model.interrupted > before + 2
+    mailboxes = [mailbox(device) for device in devices]
+    page = backend.model.buffers[backend.model.event_page]
+    assert all(page.address <= place < page.address + page.size for place in mailboxes) and len({*mailboxes}) == 2
+    assert page.mapped == {*backend.model.gpus}
+    for device in devices:
+      device.close()
+  assert backend.model.misuse == [] and backend.model.left() == []
+
+
+def test_where_kfd_takes_no_memory_for_events_the_host_sleeps() -> None:
+  backend = ModelBackend()
+  backend.model.interrupts = False
+  device = backend.open(0)
+  assert mailbox(device) == 0
+  assert (contents(device, filled(device, np.arange(N, dtype=np.float32))) == np.arange(N)).all()
+  device.close()
+  assert backend.model.interrupted == 0 and backend.model.misuse == [] and backend.model.left() == []
+
+
+def test_an_event_in_another_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+  backend = ModelBackend()
+  original = Memories.event_page
+
+  def beside(self: Memories) -> tuple[int, int]:
+    page = original(self)
+    assert page is not None
+    return page[0] + 8, page[1]
+
+  monkeypatch.setattr(Memories, "event_page", beside)
+  with pytest.raises(Unavailable, match="is no place for event"):
+    backend.open(0)
 
 
 def test_memory_that_one_device_keeps_is_there_for_another_of_the_same_gpu(backend: ModelBackend) -> None:

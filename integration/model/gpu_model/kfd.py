@@ -31,6 +31,7 @@ from tiny_runtime_amd.kfd import NUMBERS, Apertures, EventData, SaveAreaHeader
 MEMORY = 64 << 20
 NODE, MINOR = 1, 128
 PAGE = 4096
+EVENT_PAGE = 4096 * 8
 END_OF_PIPE = PAGE
 VRAM, GTT, SYSTEM_LIMIT = 1, 2, 1 << 30
 KNOWN_FLAGS = VRAM | GTT | 0x1F << 25 | 3 << 30
@@ -74,6 +75,10 @@ class Model:
     """GPUs that had a fault: no queue of this process runs there any more."""
     self.hangs = False
     """The GPU takes packets, and does nothing."""
+    self.event_page = 0
+    """The handle of the memory where GPUs tell of events; -1: KFD's own."""
+    self.interrupts, self.interrupted = True, 0
+    """Whether this Linux takes such memory, and how often a GPU interrupted."""
     self.runtime, self.runtime_enabled = True, False
     """Whether this Linux tells a process of its queues' errors, and whether it asked for that."""
     self.raises = 0
@@ -121,8 +126,9 @@ class Model:
 
   def left(self) -> list[str]:
     """What nobody gave back."""
+    buffers = {handle: buffer for handle, buffer in self.buffers.items() if handle != self.event_page}
     held: dict[str, dict[int, Any]] = {
-      "buffers": self.buffers, "queues": self.queues, "events": self.events, "doorbells": self.doorbells,
+      "buffers": buffers, "queues": self.queues, "events": self.events, "doorbells": self.doorbells,
     }  # fmt: skip
     return [f"{len(things)} {name}" for name, things in held.items() if things]
 
@@ -339,10 +345,31 @@ class Model:
     del self.queues[given.queue_id]
 
   def do_CREATE_EVENT(self, given: Any) -> None:
+    """A GPU's memory for events is given with the first event, or else KFD has memory of its own, which no GPU sees."""
     if given.event_type not in (0, 3, 8):
       raise Misuse("an event of another kind")
-    given.event_id = self.number()
-    self.events[given.event_id] = Event(given.event_type)
+    if given.event_page_offset:
+      if self.event_page or not self.interrupts:
+        raise Refusal(errno.EINVAL)
+      page = self._buffer(given.event_page_offset)
+      if page.size != EVENT_PAGE or not page.flags & GTT:
+        raise Misuse(f"{page.size} bytes, of flags {page.flags:#x}, for events")
+      self.event_page = page.handle
+    given.event_id = number = self.number()
+    if given.event_type == 0:
+      self.event_page = self.event_page or -1
+      given.event_slot_index, given.event_trigger_data = number, number
+    self.events[number] = Event(given.event_type, auto_reset=bool(given.auto_reset))
+
+  def interrupt(self, gpu_id: int, mailbox: int, number: int) -> None:
+    """A signal with a mailbox changed: the GPU writes there, and KFD sets the event."""
+    page = self.buffers.get(self.event_page)
+    if page is None or mailbox != page.address + 8 * number or number not in self.events:
+      raise Misuse(f"{mailbox:#x} is no place for event {number}")
+    self.buffer_at(gpu_id, mailbox, 8)
+    ctypes.c_uint64.from_address(mailbox).value = number
+    self.events[number].data = b""
+    self.interrupted += 1
 
   def do_DESTROY_EVENT(self, given: Any) -> None:
     del self.events[given.event_id]
@@ -361,6 +388,9 @@ class Model:
       event = self.events[data.event_id]
       if event.data is not None:
         given.wait_result = 0
+        if event.auto_reset:
+          event.data = None
+          continue
         if event.kind == 8:
           ctypes.memmove(ctypes.addressof(data), event.data, len(event.data))
         elif event.kind == 3:

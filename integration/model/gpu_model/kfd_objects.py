@@ -109,6 +109,7 @@ class Event:
 
   kind: int
   data: bytes | None = None
+  auto_reset: bool = False
 
 
 @dataclass(eq=False)

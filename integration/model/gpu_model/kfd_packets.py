@@ -317,6 +317,8 @@ class Processor:
     ctypes.c_uint64.from_address(signal + 0x20).value = begin
     ctypes.c_uint64.from_address(signal + 0x28).value = ticks()
     ctypes.c_int64.from_address(signal + 8).value -= 1
+    if mailbox := word(signal + 0x10):
+      self.model.interrupt(queue.gpu_id, mailbox, word(signal + 0x18) & 0xFFFFFFFF)
 
   def _signal_error(self, queue: Queue, code: int) -> None:
     begin = queue.read_pointer - 0x80

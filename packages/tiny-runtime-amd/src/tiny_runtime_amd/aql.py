@@ -81,7 +81,8 @@ INACTIVE = 0xC0
 
 # amd_signal_t
 SIGNAL_BYTES = 64
-KIND, VALUE, START, END = 0x00, 0x08, 0x20, 0x28
+KIND, VALUE, MAILBOX, EVENT, START, END = 0x00, 0x08, 0x10, 0x18, 0x20, 0x28
+"""MAILBOX and EVENT: what is written where, and then interrupts the host, when the value changes."""
 USER = 1
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong on the GPU, as KFD and the packet processor tell."""
+"""Events of KFD: that something was finished, and what goes wrong on the GPU, as KFD and the packet processor tell."""
 
 from __future__ import annotations
 
@@ -59,17 +59,28 @@ ERRORS = {1: "its memory had an error that could not be corrected", 2: "data wer
 """KFD_MEM_ERR_."""
 
 
-class Faults:
-  """Events that are set where a GPU fails."""
+FAULTS = 3
+"""Of the events, the first so many are of what goes wrong."""
 
-  def __init__(self, kfd: KFD, gpu: Gpu) -> None:
+
+class Faults:
+  """Events that are set where a GPU fails, and one that it sets itself when it has finished something."""
+
+  def __init__(self, kfd: KFD, gpu: Gpu, page: tuple[int, int] | None = None) -> None:
+    """`page`: address and handle of the memory that GPUs write to when they interrupt, once per process; where there is
+    none, waiting is sleeping."""
     self.kfd, self.gpu = kfd, gpu
-    self.events = (EventData * 3)()
+    self.events = (EventData * 4)()
+    self.mailbox = 0
+    """Where the GPU writes the last event's number before it interrupts; 0 where it does not."""
     self.look: Callable[[], None] = lambda: None
     """Raises DeviceLost if the queue has an error."""
     try:
       for event, kind in zip(self.events, (EVENT_MEMORY, EVENT_HARDWARE, EVENT_SIGNAL)):
         event.event_id = kfd("CREATE_EVENT", event_type=kind, node_id=gpu.node).event_id
+      if page is not None:
+        made = kfd("CREATE_EVENT", event_type=EVENT_SIGNAL, node_id=gpu.node, auto_reset=1)
+        self.events[3].event_id, self.mailbox = made.event_id, page[0] + 8 * made.event_slot_index
     except KFDError:
       self.close()
       raise
@@ -79,16 +90,28 @@ class Faults:
     """The event that KFD is to set for errors of the queue."""
     return int(self.events[2].event_id)
 
+  @property
+  def finished(self) -> int:
+    """The event that the GPU sets; 0 for none."""
+    return int(self.events[3].event_id)
+
   def pause(self, seconds: float) -> None:
-    """Sleep, or until something failed. Raises DeviceLost."""
+    """Sleep, or until something failed or was finished. Raises DeviceLost."""
     milliseconds = int(seconds * 1e3)
-    found = self.kfd(
-      "WAIT_EVENTS", events_ptr=ctypes.addressof(self.events), num_events=len(self.events), timeout=milliseconds
-    )  # fmt: skip
-    if found.wait_result == WAIT_COMPLETE:
+    if self.mailbox:
+      if self._wait(len(self.events), max(1, milliseconds)) and self._wait(FAULTS, 0):  # which it was is not told
+        self._tell()
+    elif self._wait(FAULTS, milliseconds):
       self._tell()
     elif not milliseconds:
       time.sleep(seconds)
+
+  def _wait(self, count: int, milliseconds: int) -> bool:
+    """Wait for one of the first events; whether one was set."""
+    found = self.kfd(
+      "WAIT_EVENTS", events_ptr=ctypes.addressof(self.events), num_events=count, timeout=milliseconds
+    )  # fmt: skip
+    return bool(found.wait_result == WAIT_COMPLETE)
 
   def _tell(self) -> None:
     self.look()
@@ -102,7 +125,7 @@ class Faults:
       raise DeviceLost(f"the GPU was reset, because {why}{lost}")
     if not memory.gpu_id and not hardware.gpu_id:
       raise DeviceLost("the GPU was reset")  # which older versions of Linux say no more about
-    for event in self.events:  # another GPU's
+    for event in self.events[:FAULTS]:  # another GPU's
       self.kfd("RESET_EVENT", event_id=event.event_id)
       ctypes.memset(ctypes.addressof(event.memory_exception_data), 0, ctypes.sizeof(MemoryException))
 

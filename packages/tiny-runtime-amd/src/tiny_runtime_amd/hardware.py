@@ -53,7 +53,7 @@ class AMDHardware:
     self.submitted = self.private_bytes = 0
     self.scratch: Block | None = None
     try:
-      self.faults = Faults(process.kfd, gpu)
+      self.faults = Faults(process.kfd, gpu, self.memories.event_page())
       self.queue = AQLQueue(self.memories, gpu, self.faults)
       self.copier = Copier(*[self._in_place(binary) for binary in copy_binaries(arch)])
       self.clock = Clock(process.kfd, gpu)

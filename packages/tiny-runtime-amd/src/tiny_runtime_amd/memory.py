@@ -9,7 +9,18 @@ from dataclasses import dataclass, field
 from tiny_runtime import OutOfMemory
 from tiny_runtime.hcq import Block, Kind
 from tiny_runtime_amd.gpus import Gpu
-from tiny_runtime_amd.kfd import COHERENT, EXECUTABLE, GTT, NO_SUBSTITUTE, VRAM, WRITABLE, KFDError, out_of_memory
+from tiny_runtime_amd.kfd import (
+  COHERENT,
+  EVENT_PAGE,
+  EVENT_SIGNAL,
+  EXECUTABLE,
+  GTT,
+  NO_SUBSTITUTE,
+  VRAM,
+  WRITABLE,
+  KFDError,
+  out_of_memory,
+)
 from tiny_runtime_amd.process import Process
 
 PAGE, LARGE = 4096, 2 << 20
@@ -67,6 +78,31 @@ class Memories:
     block = Block(address, size, kind, view, held)
     self.blocks.add(block)
     return block
+
+  def event_page(self) -> tuple[int, int] | None:
+    """Address and handle of the memory that GPUs write to when they interrupt, mapped to this one too. There is one for
+    as long as the process lives, and KFD is told before it makes an event of its own. None where it refuses, as where
+    another library in the process did it."""
+    page = self.process.event_page
+    if page is None and not self.process.asked_for_events:
+      self.process.asked_for_events = True
+      try:
+        page = self.allocate(EVENT_PAGE, Kind.HOST)
+      except OutOfMemory:
+        return None
+      try:
+        handle = page.handle.handle
+        event = self.kfd("CREATE_EVENT", event_page_offset=handle, event_type=EVENT_SIGNAL, node_id=self.gpu.node)
+        self.kfd("DESTROY_EVENT", event_id=event.event_id)
+      except KFDError:
+        self.release(page)
+        return None
+      self.blocks.discard(page)
+      self.process.event_page = page
+    if page is None:
+      return None
+    self.share(page, self.gpu)
+    return page.address, page.handle.handle
 
   def share(self, block: Block, gpu: Gpu) -> None:
     """Let another GPU of the process use a block of this one's too, at the same addresses. Raises OutOfMemory."""

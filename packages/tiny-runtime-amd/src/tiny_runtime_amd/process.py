@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tiny_runtime import Unavailable
+from tiny_runtime.hcq import Block
 from tiny_runtime.hcq.system import FreshAddresses, System
 from tiny_runtime_amd.gpus import Gpu
 from tiny_runtime_amd.kfd import KFD, MAJOR, RUNTIME_ENABLED, KFDError
@@ -38,6 +39,9 @@ class Process:
     self.renders: dict[int, int] = {}
     """Descriptors of the GPUs' render files whose address spaces are acquired, by `gpu_id`."""
     self.code = FreshAddresses(system)
+    self.event_page: Block | None = None
+    """What GPUs write to when they interrupt (`Memories.event_page`), once one was opened."""
+    self.asked_for_events = False
 
   def render(self, gpu: Gpu) -> int:
     """The descriptor through which a GPU's memory is mapped. Raises Unavailable."""

@@ -88,6 +88,8 @@ class AQLQueue:
     for signal, value in ((TIMELINE, MANY), (ERRORS, 0)):
       words[(signal + aql.KIND) // 8] = aql.USER
       words[(signal + aql.VALUE) // 8] = value
+    words[(TIMELINE + aql.MAILBOX) // 8] = self.faults.mailbox
+    halves[(TIMELINE + aql.EVENT) // 4] = self.faults.finished
     words[EXCEPTIONS // 8] = 0
     packets = self._bytes(self.packets).cast("I")
     for place in range(0, len(packets), aql.PACKET // 4):
