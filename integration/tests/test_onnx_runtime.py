@@ -154,3 +154,31 @@ def test_quantised_results_are_those_of_onnxruntime(op_type: str, each: bool, sc
   graph = helper.make_graph([helper.make_node(op_type, ["x", *constants], ["y"])], "one", [kind[0]], [kind[1]], named)
   (expected,), (found,) = both(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), x)
   assert np.array_equal(expected, found)
+
+
+@pytest.mark.parametrize("op_type", ["Conv", "MatMul", "Gemm"])
+def test_quantised_graphs_are_computed_in_integers(op_type: str) -> None:
+  """As onnxruntime does, bit for bit: see `tiny_onnx.qdq`."""
+  draw = np.random.default_rng(0)
+  shapes = {"Conv": ((1, 8, 9, 9), (16, 8, 3, 3)), "MatMul": ((6, 32), (32, 16)), "Gemm": ((6, 32), (16, 32))}[op_type]
+  constants: dict[str, Any] = {
+    "xs": np.float32(0.1), "xz": np.uint8(0), "w": draw.integers(-8, 8, shapes[1]).astype(np.int8),
+    "ws": np.float32(0.1), "wz": np.int8(0), "ys": np.float32(0.02), "yz": np.uint8(120),
+  }  # fmt: skip
+  attributes: dict[str, Any] = {"transB": 1} if op_type == "Gemm" else {}
+  ends = ["xs", "xz"], ["ws", "wz"], ["ys", "yz"]
+  nodes = [
+    helper.make_node("DequantizeLinear", ["x", *ends[0]], ["xf"]),
+    helper.make_node("DequantizeLinear", ["w", *ends[1]], ["wf"]),
+    helper.make_node(op_type, ["xf", "wf"], ["f"], **attributes),
+    helper.make_node("QuantizeLinear", ["f", *ends[2]], ["y"]),
+  ]
+  x = draw.integers(0, 255, shapes[0]).astype(np.uint8)
+  kind = tensor("x", TensorProto.UINT8, *x.shape), tensor("y", TensorProto.UINT8, *[None] * x.ndim)
+  named = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+  proto = helper.make_model(
+    helper.make_graph(nodes, "one", [kind[0]], [kind[1]], named),
+    opset_imports=[helper.make_opsetid("", 20)], ir_version=9,
+  )  # fmt: skip
+  (expected,), (found,) = both(proto, x)
+  assert np.array_equal(expected, found)

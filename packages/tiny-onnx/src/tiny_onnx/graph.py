@@ -15,6 +15,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 import tiny_onnx.ops  # noqa: F401  the table of implementations is filled
 from tiny_onnx.errors import ModelError, UnsupportedOps
 from tiny_onnx.limits import Limits
+from tiny_onnx.qdq import with_integers
 from tiny_onnx.registry import Call, Implementation, find
 from tiny_onnx.values import Host, Narrow, Value, boxed, elem_of, shape_of, tensor_of
 from tiny_onnx.weights import Weights, dense_of, host_of_proto
@@ -251,8 +252,11 @@ class Compiler:
     constants: dict[str, Value] = {t.name: self.weights.value(t) for t in graph.initializer}
     for row in graph.sparse_initializer:
       constants[row.values.name] = Host(dense_of(row, self.limits))
+    outputs = tuple(v.name for v in graph.output)
     nodes = self.nodes(graph.node, opsets, depth, set(constants) | constant)
-    return Graph(graph.name, tuple(v.name for v in graph.input), tuple(v.name for v in graph.output), nodes, constants)
+    return Graph(
+      graph.name, tuple(v.name for v in graph.input), outputs, with_integers(nodes, outputs, constants), constants
+    )
 
   def nodes(self, protos: Iterable[NodeProto], opsets: Mapping[str, int], depth: int, constant: set[str]) -> list[Node]:
     made = []

@@ -11,7 +11,14 @@ import numpy as np
 from tiny_onnx.errors import ModelError
 from tiny_onnx.ops.elementwise import gelu as gelu_of_onnx
 from tiny_onnx.ops.neural import convolved
-from tiny_onnx.ops.quantised import by_range, dequantize_linear, integer_product, quantised, quantize_linear
+from tiny_onnx.ops.quantised import (
+  by_range,
+  dequantize_linear,
+  integer_product,
+  quantised,
+  quantize_linear,
+  requantised,
+)
 from tiny_onnx.ops.recurrent import activation, long_short
 from tiny_onnx.registry import Call, op
 from tiny_onnx.values import Value, elem_of, host_of, ints_of, shape_of, tensor_of
@@ -415,6 +422,22 @@ def dynamic_quantize_matmul(
   product = integer_product(codes.cast(dtypes.uint8), tensor_of(b), zero.cast(dtypes.int32), b_zero)
   made = product.cast(dtypes.float32) * (scale * tensor_of(b_scale))
   return made if bias is None else made + tensor_of(bias)
+
+
+@op("QGemm", domain=MICROSOFT, raw=True)
+def qgemm(
+  call: Call, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value, bias: Value = None,
+  y_scale: Value = None, y_zero: Value = None,
+) -> Tensor:  # fmt: skip
+  left = tensor_of(a).transpose(0, 1) if call.get("transA", 0) else tensor_of(a)
+  right = tensor_of(b).transpose(0, 1) if call.get("transB", 0) else tensor_of(b)
+  exact = integer_product(left, right, a_zero, b_zero)
+  factor = tensor_of(a_scale) * tensor_of(b_scale) * call.get("alpha", 1.0)
+  exact = exact if bias is None else exact + tensor_of(bias)
+  if y_scale is None:
+    return exact.cast(dtypes.float32) * factor
+  zero = tensor_of(y_zero)
+  return requantised(exact, factor / tensor_of(y_scale), zero, zero.dtype)
 
 
 def codes_times(weights: Tensor, scale: Tensor, zero: Tensor, x: Tensor) -> Tensor:

@@ -130,6 +130,7 @@ def integer_product(a: Tensor, b: Tensor, a_zero: Value = None, b_zero: Value = 
   """
   p, q = offset_of(a_zero, True), offset_of(b_zero)
   b, q = signed(b, q, a.dtype is b.dtype is dtypes.uint8)
+  a = a.contiguous()  # as bytes: of what is made of wider numbers, these would be in memory
   total = a.cast(dtypes.int32).matmul(b.cast(dtypes.int32))
   if p is not None:
     total = total - p * b.cast(dtypes.int32).sum(-2, keepdim=b.ndim > 1)
@@ -147,8 +148,9 @@ def integer_convolution(call: Call, x: Tensor, w: Tensor, bias: Tensor | None, x
   w, q = signed(w, q, x.dtype is w.dtype is dtypes.uint8)
   span, groups = window(call, x.shape[2:], call.get("kernel_shape", w.shape[2:])), call.get("group", 1)
   if p is not None and any(span.padding):
-    x = filled(x, span, tensor_of(x_zero).reshape(())).contiguous()
+    x = filled(x, span, tensor_of(x_zero).reshape(()))
     span = replace(span, before=[0] * len(span.before), after=[0] * len(span.after))
+  x = x.contiguous()
   whole, weights = x.cast(dtypes.int32), w.cast(dtypes.int32)
   total = whole.conv2d(weights, bias, groups, span.strides, span.dilations, span.padding)
   each = (1, -1, *[1] * (w.ndim - 2))
