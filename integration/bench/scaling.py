@@ -12,8 +12,9 @@ the rest is data: what a claim costs, and when workers wake. Printed for each nu
 * imbalance: by how much a kernel takes longer than if all the threads that its work is enough for had an equal share of
   it and were awake, the worst of those that take at least 1 ms on one thread;
 * waking: by how much longer it takes since they are woken one after the other, of the same kernel;
-* far: bytes that a thread on one socket reads or writes of another's memory, of those of a kernel;
-* claims: of the one counter that all threads of a kernel share, per kernel;
+* far: bytes that a thread on one socket reads or writes of another's memory, if each part has bytes of its own, which
+  that part's socket has touched first;
+* claims: of the counters of parts, one for each socket, per kernel;
 * work: one thread's time of the kernels for so many threads by that of those for one: what is packed several times.
 """
 
@@ -23,6 +24,7 @@ import argparse
 import heapq
 import os
 import sys
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,26 +94,28 @@ def simulate(kernel: Kernel, threads: int, machine: Machine) -> Division:
   quotient, remainder = divmod(kernel.extent, parts)
   ready = [(0.0 if n == 0 else machine.wake + machine.woken * n, n) for n in range(used)]
   heapq.heapify(ready)
-  free, ends = 0.0, [0.0] * used
-  near = [0] * machine.sockets
-  for part in range(parts):
+  nodes = machine.sockets
+  free, ends, far = [0.0] * nodes, [0.0] * used, 0
+  shares = [deque(range(parts * node // nodes, parts * (node + 1) // nodes)) for node in range(nodes)]
+  for _ in range(parts):
     now, thread = heapq.heappop(ready)
-    begun = max(now, free)
-    free = begun + machine.shared
+    here = thread * nodes // used
+    node = next(n for k in range(nodes) if shares[n := (here + k) % nodes])
+    part = shares[node].popleft()
+    begun = max(now, free[node])
+    free[node] = begun + machine.shared
     length = quotient + (part < remainder)
+    far += length * (node != here)
     done = begun + machine.claim + length * each * machine.pace(thread, threads)
-    near[thread * machine.sockets // used] += length
     ends[thread] = done
     heapq.heappush(ready, (done, thread))
   end = max(ends)
-  # pages are on the socket of whoever touched them first; the parts that a thread claims differ from launch to launch
-  share = sum((n / kernel.extent) ** 2 for n in near)
   ideal = kernel.nanoseconds / sum(1 / machine.pace(n, threads) for n in range(min(kernel.useful, threads)))
   if machine.wake or machine.woken:
     awake = simulate(kernel, threads, replace(machine, wake=0.0, woken=0.0)).nanoseconds
   else:
     awake = end
-  return Division(end, awake / ideal - 1, (end - awake) / ideal, 1 - share, parts + used)
+  return Division(end, awake / ideal - 1, (end - awake) / ideal, far / kernel.extent, parts + used)
 
 
 class Kernels:

@@ -51,7 +51,7 @@ def test_a_first_result_with_its_kernels_in_the_cache(tmp_path: Path) -> None:
   counts = by_package(warm)
   # of the plugins that are asked before the processor is chosen: package, entry point, architectures, how to look
   plugins = {name: count for name, count in counts.items() if name.startswith("tiny_runtime_")}
-  assert plugins.pop("tiny_runtime_cpu") <= 17
+  assert plugins.pop("tiny_runtime_cpu") <= 18
   assert plugins.keys() <= {"tiny_runtime_amd", "tiny_runtime_nv", "tiny_runtime_metal"}
   assert all(count <= 7 for count in plugins.values()), plugins
   assert counts["tiny_sched"] <= 28

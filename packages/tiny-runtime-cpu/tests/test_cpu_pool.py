@@ -14,7 +14,7 @@ import pytest
 from tiny_runtime.llvm import compile_object
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject
-from tiny_runtime_cpu.pool import Pool, pool_source
+from tiny_runtime_cpu.pool import Pool, native_functions, pool_source
 
 # out[i] += integers[0] for i in [begin, end), and one to the count of calls; the second claims more of [0, extent)
 KERNELS = """
@@ -258,4 +258,51 @@ def test_a_pool_that_a_forked_child_drops_before_it_knows_that_it_is_one() -> No
     os._exit(0)
   _, status = os.waitpid(child, 0)
   assert os.waitstatus_to_exitcode(status) == 0
+  pool.close()
+
+
+# out[n] = begin of the n-th call
+ORDER = """
+define void @note(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim, ptr %pool) {
+  %out = load ptr, ptr %buffers
+  %calls_field = getelementptr ptr, ptr %buffers, i64 1
+  %calls = load ptr, ptr %calls_field
+  %n = atomicrmw add ptr %calls, i64 1 monotonic
+  %place = getelementptr i64, ptr %out, i64 %n
+  store i64 %begin, ptr %place
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize(("nodes", "here"), ((1, 0), (2, 0), (2, 1), (3, 2), (8, 5)))
+@pytest.mark.parametrize("chunks", (2, 7, 24))
+def test_a_thread_takes_what_is_near_first(nodes: int, here: int, chunks: int) -> None:
+  """The caller alone, whatever processor it is on: its node's share in order, then those of the next ones."""
+  pool = Pool()
+  assert pool.ensure(2) == 2
+  pool.close()  # its native state stays
+  native, near = native_functions(), ctypes.create_string_buffer(bytes([here]) * 1024, 1024)
+  assert native is not None
+  native.place(pool._state, nodes, ctypes.addressof(near))
+  code = LoadedObject(compile_object(ORDER, host_arch().processor), "note")
+  out, calls = (ctypes.c_int64 * chunks)(), ctypes.c_int64()
+  pool.run(
+    code.address("note"), struct.pack("2P", ctypes.addressof(out), ctypes.addressof(calls)), b"", chunks, chunks, 2
+  )
+  shares = [range(chunks * node // nodes, chunks * (node + 1) // nodes) for node in range(nodes)]
+  assert [*out] == [chunk for node in range(nodes) for chunk in shares[(here + node) % nodes]]
+
+
+@pytest.mark.parametrize("threads", (2, 8))
+@pytest.mark.parametrize(("size", "chunks"), ((10, 3), (1000, 7), (1000, 32)))
+def test_every_element_is_done_once_on_several_nodes(size: int, chunks: int, threads: int) -> None:
+  pool, adder = Pool(), Adder(size)
+  pool.ensure(threads)
+  native, near = native_functions(), ctypes.create_string_buffer(bytes(n % 2 for n in range(1024)), 1024)
+  assert native is not None
+  native.place(pool._state, 2, ctypes.addressof(near))
+  for _ in range(50):
+    adder.run(pool, chunks, threads)
+  assert set(adder.out) == {50} and adder.calls.value == 50 * chunks
   pool.close()

@@ -1,11 +1,14 @@
 ; A thread pool for kernels, in LLVM IR so that no C compiler is needed. pool.py compiles it once per process and appends
-; `@relax`, the processor's spin-wait hint.
+; `@relax`, the processor's spin-wait hint, and `@processor_here`.
 ;
 ; One job at a time: [0, extent) cut into chunks that the caller and the workers claim one after the other. A kernel may
 ; claim more of them itself, by the function that it is passed: what it has prepared for one, it has for all. A job is
 ; published by setting `open`; a worker joins by incrementing `active` and only then reading `open`; the caller leaves
 ; by clearing `open` and only then waiting for `active` to become 0. All four are sequentially consistent, so either the
 ; worker sees the job closed or the caller sees the worker, and a worker that wakes too late costs nothing.
+;
+; Where memory is on several nodes (sockets), each has a share of the chunks, next to each other, with a counter of its
+; own. A thread claims of its node's share first: what it reads and writes there it, or a neighbour, has touched first.
 ;
 ; Workers spin for a moment after a job and then sleep on `wake`. `sleepers` and `generation` form the same kind of pair:
 ; the caller raises `generation` before it reads `sleepers`, a worker raises `sleepers` before it reads `generation`.
@@ -31,7 +34,10 @@
   i64,             ; 23 remainder = extent % chunks
   i64,             ; 24 chunks
   i64,             ; 25 limit: workers that may join
-  [1024 x i64]     ; 26 thread handles
+  [1024 x i64],    ; 26 thread handles
+  i64,             ; 27 nodes: of memory, up to 8; up to 1: all is near everywhere
+  ptr,             ; 28 node_of: a byte for each of 1024 processors
+  [8 x [8 x i64]]  ; 29 claimed: the chunks of each node that are, a line each
 }
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -64,6 +70,56 @@ define ptr @pool_handles(ptr %pool) {
   ret ptr %handles
 }
 
+; Say which node each processor is near.
+define void @pool_place(ptr %pool, i64 %nodes, ptr %node_of) {
+  %nodes_field = getelementptr %pool, ptr %pool, i64 0, i32 27
+  %node_of_field = getelementptr %pool, ptr %pool, i64 0, i32 28
+  store i64 %nodes, ptr %nodes_field
+  store ptr %node_of, ptr %node_of_field
+  ret void
+}
+
+; The next chunk of a node's share, of the thread's own first; at least `chunks` if none is left.
+define internal i64 @claim_near(ptr %pool, i64 %chunks) {
+entry:
+  %nodes_field = getelementptr %pool, ptr %pool, i64 0, i32 27
+  %node_of_field = getelementptr %pool, ptr %pool, i64 0, i32 28
+  %nodes = load i64, ptr %nodes_field
+  %node_of = load ptr, ptr %node_of_field
+  %processor = call i64 @processor_here()
+  %known = and i64 %processor, 1023
+  %here_field = getelementptr i8, ptr %node_of, i64 %known
+  %here_byte = load i8, ptr %here_field
+  %here = zext i8 %here_byte to i64
+  br label %try
+
+try:
+  %tried = phi i64 [ 0, %entry ], [ %tried_next, %beyond ]
+  %sum = add i64 %here, %tried
+  %node = urem i64 %sum, %nodes
+  %after = add i64 %node, 1
+  %first_product = mul i64 %chunks, %node
+  %end_product = mul i64 %chunks, %after
+  %first = udiv i64 %first_product, %nodes
+  %end = udiv i64 %end_product, %nodes
+  %claimed_field = getelementptr %pool, ptr %pool, i64 0, i32 29, i64 %node, i64 0
+  %claimed = atomicrmw add ptr %claimed_field, i64 1 monotonic
+  %chunk = add i64 %first, %claimed
+  %left = icmp slt i64 %chunk, %end
+  br i1 %left, label %found, label %beyond
+
+beyond:
+  %tried_next = add i64 %tried, 1
+  %more = icmp slt i64 %tried_next, %nodes
+  br i1 %more, label %try, label %none
+
+found:
+  ret i64 %chunk
+
+none:
+  ret i64 %chunks
+}
+
 define void @pool_init(ptr %pool, i64 %spin) {
   %wake = getelementptr %pool, ptr %pool, i64 0, i32 1
   %done = getelementptr %pool, ptr %pool, i64 0, i32 2
@@ -86,7 +142,21 @@ entry:
   %quotient = load i64, ptr %quotient_field
   %remainder = load i64, ptr %remainder_field
   %chunks = load i64, ptr %chunks_field
-  %chunk = atomicrmw add ptr %next_field, i64 1 monotonic
+  %nodes_field = getelementptr %pool, ptr %pool, i64 0, i32 27
+  %nodes = load i64, ptr %nodes_field
+  %several = icmp sgt i64 %nodes, 1
+  br i1 %several, label %near, label %any
+
+near:
+  %near_chunk = call i64 @claim_near(ptr %pool, i64 %chunks)
+  br label %claimed
+
+any:
+  %any_chunk = atomicrmw add ptr %next_field, i64 1 monotonic
+  br label %claimed
+
+claimed:
+  %chunk = phi i64 [ %near_chunk, %near ], [ %any_chunk, %any ]
   %left = icmp slt i64 %chunk, %chunks
   br i1 %left, label %some, label %none
 
@@ -360,6 +430,22 @@ parallel:
   store i64 %chunks, ptr %chunks_field
   store i64 %limit, ptr %limit_field
   store atomic i64 0, ptr %next_field monotonic, align 8
+  br label %reset
+
+reset:
+  %node = phi i64 [ 0, %parallel ], [ %node_next, %reset_one ]
+  %nodes_field = getelementptr %pool, ptr %pool, i64 0, i32 27
+  %nodes = load i64, ptr %nodes_field
+  %more_nodes = icmp slt i64 %node, %nodes
+  br i1 %more_nodes, label %reset_one, label %publish
+
+reset_one:
+  %claimed_field = getelementptr %pool, ptr %pool, i64 0, i32 29, i64 %node, i64 0
+  store atomic i64 0, ptr %claimed_field monotonic, align 8
+  %node_next = add i64 %node, 1
+  br label %reset
+
+publish:
   store atomic i64 1, ptr %open_field seq_cst, align 8
   %1 = atomicrmw add ptr %generation_field, i64 1 seq_cst
   %useful = call i64 @llvm.smin.i64(i64 %chunks, i64 %threads)

@@ -12,7 +12,7 @@ from tiny_runtime.llvm import compile_object, llvm_version
 from tiny_runtime_cpu.affinity import Affinity
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject, has_symbols
-from tiny_runtime_cpu.system import SET_MASK
+from tiny_runtime_cpu.system import SET_MASK, topology
 from tiny_uop.locks import in_child, shared_lock
 
 MAX_WORKERS = 1024
@@ -32,7 +32,26 @@ _NEEDED = (
   "clock_gettime",
 )  # fmt: skip
 
-_EXPORTS = ("pool_size", "pool_init", "pool_run", "pool_start", "pool_stop", "pool_handles", "graph_run", "copy_bytes")
+_HERE = """define internal i64 @processor_here() {
+  %number = call i32 @sched_getcpu()
+  %wide = sext i32 %number to i64
+  ret i64 %wide
+}
+declare i32 @sched_getcpu()
+"""
+_NOWHERE = "define internal i64 @processor_here() {\n  ret i64 0\n}\n"
+
+_EXPORTS = (
+  "pool_size",
+  "pool_init",
+  "pool_place",
+  "pool_run",
+  "pool_start",
+  "pool_stop",
+  "pool_handles",
+  "graph_run",
+  "copy_bytes",
+)
 
 
 def pool_source(arch: Arch) -> str:
@@ -41,7 +60,8 @@ def pool_source(arch: Arch) -> str:
   from pkgutil import get_data  # not importlib.resources, which takes four times as long to import
 
   text = "\n".join((get_data("tiny_runtime_cpu", f"{name}.ll") or b"").decode() for name in ("pool", "graph"))
-  return f"{text}\n{declaration}\ndefine internal void @relax() alwaysinline {{\n  {call}\n  ret void\n}}\n"
+  here = _HERE if "linux" in arch.triple else _NOWHERE
+  return f"{text}\n{declaration}\n{here}define internal void @relax() alwaysinline {{\n  {call}\n  ret void\n}}\n"
 
 
 class Functions:
@@ -58,6 +78,7 @@ class Functions:
     p, i = ctypes.c_void_p, ctypes.c_int64
     self.size = ctypes.CFUNCTYPE(i)(native.address("pool_size"))
     self.init = ctypes.CFUNCTYPE(None, p, i)(native.address("pool_init"))
+    self.place = ctypes.CFUNCTYPE(None, p, i, p)(native.address("pool_place"))
     self.start = ctypes.CFUNCTYPE(i, p, i, ctypes.c_int32, i)(native.address("pool_start"))
     self.stop = ctypes.CFUNCTYPE(None, p)(native.address("pool_stop"))
     self.handles = ctypes.CFUNCTYPE(p, p)(native.address("pool_handles"))
@@ -125,6 +146,9 @@ class Pool:
       ctypes.addressof(self._storage) + 127
     ) & ~127  # fields that threads fight over have lines of their own
     native.init(self._state, native.spin)
+    nodes, node_of = topology.nodes_of_memory()
+    self._node_of = ctypes.create_string_buffer(node_of, len(node_of))
+    native.place(self._state, nodes, ctypes.addressof(self._node_of))
     self._native = native  # last: whoever sees it uses all of it
 
   def ensure(self, threads: int) -> int:

@@ -8,9 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tiny_runtime_cpu.system import MOST_PROCESSORS
 from tiny_runtime_cpu.system.caches import members, sysctl
 
 SYSTEM = Path("/sys/devices/system")
+MOST_NODES = 8
+"""Of memory, that the pool has counters for."""
 FASTEST = 1024
 """The capacity of a core as Linux counts it, where all are equally fast."""
 SLOW = 512
@@ -60,6 +63,16 @@ def neighbours(processors: Iterable[int], known: dict[int, Place] | None = None)
   """Processors with those next to each other that share a core, then a kind of core, then memory."""
   known = places() if known is None else known
   return sorted(processors, key=lambda number: known.get(number, Place(number=number)))
+
+
+def nodes_of_memory(known: dict[int, Place] | None = None) -> tuple[int, bytes]:
+  """How many nodes of memory the pool tells apart, and for each of 1024 processors which one it is near."""
+  known = places() if known is None else known
+  numbers = {node: n % MOST_NODES for n, node in enumerate(sorted({place.node for place in known.values()}))}
+  near = bytearray(MOST_PROCESSORS)
+  for number, place in known.items():
+    near[number % MOST_PROCESSORS] = numbers[place.node]
+  return min(len(numbers), MOST_NODES), bytes(near)
 
 
 def shared_out(processors: Iterable[int], workers: int, known: dict[int, Place] | None = None) -> dict[int, int]:
