@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
-from tiny_sched.conditions import conjuncts, interval_of
+from tiny_sched.conditions import conjuncts, interval_of, linear
 from tiny_sched.index import ZERO, Index, flatten, simplify, unflatten
 from tiny_uop import AddrSpace, AxisType, DType, GroupOp, KernelInfo, Ops, Shape, UOp, dtypes
 from tiny_uop.records import dataclass
@@ -47,6 +47,8 @@ LEAST_TIMES = 16
 """Terms of a score, at least: cheaper ones may well be made again."""
 NEAR = 1 << 17
 """Bytes of near memory: a good part of a second level cache is left for keys and values."""
+SQUARE = 16
+"""Masks of pairs are transposed in squares."""
 CHEAP = 32
 """Operations on an element of the columns' side, or of the values, which each block of rows does again."""
 
@@ -88,6 +90,13 @@ class WeightedSum:
       for u in self.sums()
     )
 
+  def across(self) -> list[UOp]:
+    """Elements of memory that have both counters, and rows far apart: masks and biases of pairs."""
+    values = [v for v in (self.score, self.of_pairs) if v is not None]
+    loads = [u for v in values for u in v.toposort if u.op is Ops.LOAD and {self.lane, self.j} <= u.ranges]
+    steps = {u: linear(u.src[0].src[1], self.lane) for u in loads}
+    return [u for u, step in steps.items() if step is None or step[0] != 1]
+
   def sides(self, u: UOp) -> tuple[UOp, UOp] | None:
     """(the rows' side, the columns' side) of the products of a sum."""
     mine: list[UOp] = []
@@ -128,6 +137,8 @@ def fits(w: WeightedSum) -> bool:
   if any(u.dtype is dtypes.bfloat16 for value in (w.score, w.values) for u in value.toposort):
     return False  # processors have instructions for its products, which want them side by side
   rows, columns = rows_of_block(long), columns_of_block(wide)
+  if w.across() and (w.j.src[0].op is not Ops.CONST or wide % columns or columns % SQUARE):
+    return False
   sums, size = w.sums(), math.prod(map(_extent, w.columns))
   sides = [(_extent(u.src[1]), *pair) for u in sums if (pair := w.sides(u)) is not None]
   near = (size + columns + sum(terms for terms, *_ in sides)) * rows
@@ -143,7 +154,7 @@ def rows_of_block(size: int) -> int:
 
 def columns_of_block(size: int) -> int:
   """How many of so many columns a block has: hardly any are past the end."""
-  return min(COLUMNS, key=lambda n: (-(-size // n) * n, abs(n - 64)))
+  return min(COLUMNS, key=lambda n: (-(-size // n) * n, n % SQUARE != 0, abs(n - 64)))
 
 
 def _is_read(u: UOp) -> bool:
@@ -251,6 +262,8 @@ class _Blocks:
       term = self.loop(u.src[1].src[0], AxisType.REDUCE)
       other = theirs(j, term)
       inner[u] = (memory.index(term * many + i).load() * other).reduce(Ops.ADD, term)
+    masks = {u: self.transposed(u, column, turn) for u in w.across()}
+    inner |= {u: mask.index(j * many + i).load() for u, mask in masks.items()}
     score = self.at(w.score.substitute(inner), self.row(i), column + j)
     if not self.whole:
       score = (column + j < w.j.src[0]).where(score, nothing)
@@ -277,7 +290,8 @@ class _Blocks:
     if w.of_pairs is not None:
       j, i = self.loop(wide), self.loop(many)
       cell = scores.after(summed).index(j * many + i)
-      more = self.at(w.of_pairs, self.row(i), column + j)
+      known = {u: mask.index(j * many + i).load() for u, mask in masks.items()}
+      more = self.at(w.of_pairs.substitute(known), self.row(i), column + j)
       weighted = scores.after(cell.store(cell.load() * more).end(j, i))
 
     # results
@@ -316,6 +330,13 @@ class _Blocks:
     value = self.at(found[0].substitute({term: inner}), self.row(i))
     filled = memory.after(*self.around).index(inner * self.many + i).store(value).end(inner, i)
     return memory.after(filled), self.of_columns(found[1], (term,), column, turn)
+
+  def transposed(self, u: UOp, column: UOp, turn: UOp) -> UOp:
+    """Near memory with an element of memory for each pair of a block, in the order of the scores."""
+    memory = UOp.alloc(next(self.memories), u.dtype.ptr(self.wide * self.many, AddrSpace.LOCAL))
+    j, i = self.loop(self.wide), self.loop(self.many)
+    value = self.at(u, self.row(i), column + j)
+    return memory.after(memory.after(turn).index(j * self.many + i).store(value).end(j, i))
 
   def of_columns(self, value: UOp, loops: tuple[UOp, ...], column: UOp, turn: UOp) -> Element:
     """An element of what only columns have, at a column of the block and at an offset in the other loops: as it is in

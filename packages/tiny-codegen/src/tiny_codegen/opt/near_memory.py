@@ -102,9 +102,8 @@ def _tile(chosen: OptList, nest: UOp) -> None:
   nodes = nodes_of(nest)
   turned = next((r for r in others if _is_turned(nodes, across, r)), None)
   if turned is not None and size_of(turned) % SQUARE == 0 and size_of(across) % SQUARE == 0:
-    if all(space_of(s.src[0]) is not AddrSpace.LOCAL for s in stores):
-      chosen.take(Opt(OptOps.VECTOR, across.arg[0], SQUARE), Opt(OptOps.UPCAST, turned.arg[0], SQUARE))
-      return
+    chosen.take(Opt(OptOps.VECTOR, across.arg[0], SQUARE), Opt(OptOps.UPCAST, turned.arg[0], SQUARE))
+    return
   chosen.take(Opt(OptOps.VECTOR, across.arg[0], amount))
   rows = max(1, TILE_ROWS * WIDE * lanes // amount) if amount < WIDE * lanes else TILE_ROWS
   sums = [u for u in nodes if u.op is Ops.REDUCE and across in u.ranges]
