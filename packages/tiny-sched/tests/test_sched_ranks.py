@@ -139,6 +139,22 @@ def test_sums_of_one_level_go_together() -> None:
     assert [len(c.sent) for c in collectives(lambda r: build(r), 2)] in ([3], [1, 1, 1])  # the cache may know it
 
 
+def test_parts_are_gathered_after_the_next_large_sum_has_been_sent() -> None:
+  """What has to arrive first does so while the terms of the next sum are computed; a small one changes nothing."""
+
+  def build(rank: int) -> UOp:
+    sums = [pieces(rank, (8, n), 0).reduce_axes(Ops.ADD, (0,)) for n in (40000, 5, 40001, 40002)]
+    return UOp.sink(*[root for total in sums for root in stored(total).src])
+
+  with Context(BUCKET_BYTES=1):
+    found = [(c.kind, c.sent[0][0]) for c in collectives(build, 0)]
+  share = 40000 // COUNT
+  assert found == [
+    ("all_to_all", share), ("all_gather", 5), ("all_to_all", share + 1), ("all_gather", share),
+    ("all_to_all", share + 1), ("all_gather", share + 1), ("all_gather", share + 1),
+  ]  # fmt: skip
+
+
 def backward_pass(rank: int) -> UOp:
   """Gradients of four layers `h @ w`, each of other sizes: of `w`, which is whole everywhere, summed over the rows of
   `h`, which is in pieces. They are kept in the order of the layers."""

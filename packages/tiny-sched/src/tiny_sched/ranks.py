@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
@@ -338,11 +338,19 @@ def collectives_in_order(sink: UOp, graph: str, among: tuple[int, ...]) -> UOp:
     return sink
   made = _Made(graph, among)
   for level in sorted(found):
+    begun: list[Callable[[], None]] = []
     for same in found[level].values():
       # What is ready first travels first: of gradients, those of the last layer. All ranks have the same reductions
       # below a value, whatever each has to do to its own pieces.
+      # The parts of large sums are gathered after the next such bucket has been sent: what has to arrive first does so
+      # while the values of that bucket are computed.
       for bucket in _buckets(sorted(same, key=depths.__getitem__)):
-        made.add(bucket)
+        if (end := made.add(bucket)) is not None:
+          begun.append(end)
+          if len(begun) > 1:
+            begun.pop(0)()
+    for end in begun:
+      end()
   return made.rebuilt(sink).with_src((*made.rebuilt(sink).src, *made.calls))
 
 
@@ -378,20 +386,29 @@ class _Made:
           done[u] = u.with_src(tuple([done.get(s, s) for s in u.src]))
     return done[root]
 
-  def add(self, bucket: Sequence[UOp]) -> None:
-    """Carries out some that go together."""
+  def add(self, bucket: Sequence[UOp]) -> Callable[[], None] | None:
+    """Begins some that go together. Gives what ends them, if that is not now."""
     device, arg = str(bucket[0].src[1].arg), bucket[0].src[0].src[0].arg
     inputs = [self.rebuilt(call.src[2]) for call in bucket]
     args = [call.src[0].src[0].arg for call in bucket]
+    if arg.kind == "all_reduce":
+      end, waits = self._all_added(args, inputs, device)
+
+      def ended() -> None:
+        self._done.update(zip(bucket, end(), strict=True))
+
+      if waits:
+        return ended
+      ended()
+      return None
     if arg.kind == "reduce_scatter":
       results = self._added(args[0], inputs, [a.sent[0] for a in args], device)
-    elif arg.kind == "all_reduce":
-      results = self._all_added(args, inputs, device)
     else:
       sent, received = tuple([a.sent[0] for a in args]), tuple([a.received[0] for a in args])
       sizes = [max(1, sum(r)) for r in received]
       results = self._move(replace(arg, sent=sent, received=received), inputs, sizes, device)
     self._done |= dict(zip(bucket, results, strict=True))
+    return None
 
   def _move(self, arg: Collective, inputs: Sequence[UOp], sizes: Sequence[int], device: str) -> list[UOp]:
     arg = replace(arg, number=len(self.calls), graph=self.graph, among=self.among, extent=(0, 0))
@@ -399,7 +416,10 @@ class _Made:
     self.calls.append(results[0])
     return results
 
-  def _all_added(self, args: Sequence[Collective], inputs: Sequence[UOp], device: str) -> list[UOp]:
+  def _all_added(
+    self, args: Sequence[Collective], inputs: Sequence[UOp], device: str
+  ) -> tuple[Callable[[], list[UOp]], bool]:  # fmt: skip
+    """What gives the results, and whether it has still to gather parts of large sums."""
     arg, count, op = args[0], len(args[0].ranks), _op_of(args[0])
     sizes = [(least, most * x.dtype.itemsize * count) for (least, most), x in zip([a.extent for a in args], inputs)]
     small = [n for n, (least, nbytes) in enumerate(sizes) if least < count or nbytes <= DIRECTLY]
@@ -410,13 +430,16 @@ class _Made:
       all_of = replace(arg, kind="all_gather", op=None, sent=counts, received=counts)
       partials = self._move(all_of, [inputs[n] for n in small], [sum(c) for c in counts], device)
       results |= {n: _as(p.dtype, _sum_of_rows(op, p, count)) for n, p in zip(small, partials)}
-    if large:
-      chunks = [_chunks(_size(inputs[n]), count) for n in large]
-      own = self._added(arg, [inputs[n] for n in large], chunks, device)
-      all_of = replace(arg, kind="all_gather", op=None, sent=tuple(chunks), received=tuple(chunks))
-      whole = self._move(all_of, own, [sum(c) for c in chunks], device)
-      results |= dict(zip(large, whole))
-    return [results[n] for n in range(len(inputs))]
+    chunks = [_chunks(_size(inputs[n]), count) for n in large]
+    own = self._added(arg, [inputs[n] for n in large], chunks, device) if large else []
+
+    def end() -> list[UOp]:
+      if large:
+        all_of = replace(arg, kind="all_gather", op=None, sent=tuple(chunks), received=tuple(chunks))
+        results.update(zip(large, self._move(all_of, own, [sum(c) for c in chunks], device)))
+      return [results[n] for n in range(len(inputs))]
+
+    return end, bool(large)
 
   def _added(
     self, arg: Collective, inputs: Sequence[UOp], chunks: Sequence[tuple[int, ...]], device: str
