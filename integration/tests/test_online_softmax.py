@@ -240,3 +240,35 @@ def test_keys_that_are_dear_to_compute_have_memory() -> None:
   found = [turned(x).numpy().astype(np.float64) for x in (q, k)]
   scores = np.where(np.tri(64, dtype=bool), found[0] @ found[1].swapaxes(-1, -2) / 4, -np.inf)
   close(got, attention(scores, v.numpy().astype(np.float64)), 1e-5)
+
+
+@pytest.mark.parametrize("which", ["weights", "results", "both"])
+def test_rows_that_see_nothing_are_0_where_the_formula_says_so(which: str) -> None:
+  q, k, v = (normal(n, 2, 64, 16) for n in range(3))
+  allowed = np.broadcast_to((np.arange(64) % 3 > 0)[:, None] & (np.arange(64) < 50), (64, 64))
+  rows, columns = Tensor.arange(64).unsqueeze(1), Tensor.arange(64)
+  visible = (rows % 3 > 0) & (columns < 50)
+  found = visible.where(Tensor(q) @ Tensor(k).transpose(-1, -2), -math.inf).softmax(-1)
+  if which != "results":
+    found = visible.where(found, 0.0)
+  got = found @ Tensor(v)
+  if which != "weights":
+    got = (rows % 3 > 0).where(got, 0.0)
+  scores = np.where(allowed, q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2), -np.inf)
+  close(got, np.where(np.arange(64)[:, None] % 3 > 0, attention(scores, v.astype(np.float64)), 0), 1e-5)
+
+
+def test_masks_whose_edge_is_no_line() -> None:
+  """What is left out of a block is what none of its rows sees, in whatever order rows see more."""
+  q, k, v = (normal(n, 2, 192, 16) for n in range(3))
+  limits = np.random.default_rng(0).integers(1, 192, 192).astype(np.int32)
+  columns, rows = Tensor.arange(192), Tensor.arange(192).unsqueeze(1)
+  for visible, seen in (
+    (columns < Tensor(limits).realize().unsqueeze(1), np.arange(192) < limits[:, None]),
+    (columns <= rows % 50, np.arange(192) <= np.arange(192)[:, None] % 50),
+    (columns <= 191 - rows, np.arange(192) <= 191 - np.arange(192)[:, None]),
+  ):
+    got = visible.where(Tensor(q) @ Tensor(k).transpose(-1, -2), -math.inf).softmax(-1) @ Tensor(v)
+    assert is_one_kernel(got)
+    scores = np.where(seen, q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2), -np.inf)
+    close(got, attention(scores, v.astype(np.float64)), 1e-5)

@@ -74,6 +74,8 @@ class WeightedSum:
   of_pairs: UOp | None
   values: UOp | None
   outside: UOp | None
+  where: UOp | None
+  """Where a result is not 0."""
   dtype: DType
   """The type that all is computed in."""
 
@@ -226,10 +228,15 @@ class _Blocks:
     bound = [c for c in conjuncts(simplify(mask)) if w.j in c.ranges] if mask is not None else []
     for c in bound:
       found = interval_of([c], w.j)
-      if found is None or found.point is not None or any(u.op is Ops.LOAD for u in (found.start, found.stop)):
+      if found is None or found.point is not None:
         continue
-      start = start.maximum(self.edge(found.start)[0])
-      stop = stop.minimum(self.edge(found.stop)[1])
+      # over a block, only what is linear in the row has its ends at those of the block
+      edges = [e for e in (found.start, found.stop) if linear(e, w.lane) is not None]
+      edges = [e for e in edges if not any(u.op is Ops.LOAD for u in e.toposort)]
+      if found.start in edges:
+        start = start.maximum(self.edge(found.start)[0])
+      if found.stop in edges:
+        stop = stop.minimum(self.edge(found.stop)[1])
     start, stop = simplify(start), simplify(stop)
     first = simplify(start // self.wide)
     return first, simplify(((stop + (self.wide - 1)) // self.wide - first).maximum(0))
@@ -312,6 +319,8 @@ class _Blocks:
       if w.total is not None:
         known[w.total] = sums.after(done).index(i).load()
       value = value * self.at(w.outside.substitute(known | columns), self.row(i))
+    if w.where is not None:
+      value = self.at(w.where.substitute(columns), self.row(i)).where(value, zero)
     target = simplify(self.at(flatten(index, shape).substitute(columns), self.row(i)))
     out = UOp.param(0, dtype.ptr(math.prod([int(s) for s in shape])))
     stored = out.index(target).store(value if value.dtype is dtype else value.cast(dtype))

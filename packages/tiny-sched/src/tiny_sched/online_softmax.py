@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tiny_sched import blocks
 from tiny_sched.blocks import WeightedSum, fits, kernel_of_blocks
-from tiny_sched.index import flatten, known, largest_size, simplify
+from tiny_sched.conditions import together
+from tiny_sched.index import ZERO, flatten, known, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import MEMORY, lowered
 from tiny_sched.value_rules import tidy
@@ -252,28 +253,41 @@ def weighted_sum(value: UOp, loops: Sequence[UOp]) -> WeightedSum | None:
   columns = [r for r in loops if r not in maximum.ranges]
   others = [f for f in _factors(term) if f is not weight]
   total = next((t for f in others for t in f.toposort if _is_total(t, weight, j)), None)
-  outside = [f for f in others if j not in f.ranges]
-  inside = [f for f in others if j in f.ranges]
+  conditions = [f for f in others if f.dtype.kind == "bool"]
+  outside = [f for f in others if j not in f.ranges and f not in conditions]
+  inside = [f for f in others if j in f.ranges and f not in conditions]
   if maximum.dtype is not wide or weight.dtype is not wide or any(r not in loops for r in maximum.ranges):
     return None
   if any(
     r.op is Ops.REDUCE and r not in (maximum, total) and not _below(r, (maximum, total))
     for f in outside
     for r in f.toposort
-  ) or any(r.op is Ops.REDUCE for f in inside for r in f.toposort):
+  ) or any(r.op is Ops.REDUCE for f in [*inside, *conditions] for r in f.toposort):
     return None
   for lane in sorted(rows, key=lambda r: (-int(r.src[0].vmax), r.arg[0])):
     of_pairs = [f for f in inside if lane in f.ranges]
     values = [f for f in inside if lane not in f.ranges]
-    if any(not f.ranges.isdisjoint(columns) for f in of_pairs):
+    of_terms = [c for c in conditions if j in c.ranges]
+    if any(not f.ranges.isdisjoint(columns) for f in [*of_pairs, *of_terms]):
       continue
+    if of_terms and not any(_always(together(of_terms), j, seen) for seen in (ZERO, lane)):
+      continue  # a row of which no term counts is 0, whatever its weights are
+    one, zero = UOp.const(wide, 1), UOp.const(wide, 0)
+    of_pairs += [c.where(one, zero) for c in of_terms]
+    kept = [c for c in conditions if j not in c.ranges]
     made = WeightedSum(
       tuple([r for r in rows if r is not lane]), lane, tuple(columns), j, score, maximum, total, weight,
-      _product(of_pairs, wide), _product(values, wide), _product(outside, wide), wide,
+      _product(of_pairs, wide), _product(values, wide), _product(outside, wide), together(kept) if kept else None, wide,
     )  # fmt: skip
     if made.is_separable():
       return made
   return None
+
+
+def _always(condition: UOp, j: UOp, seen: UOp) -> bool:
+  """Whether a condition holds at one counter in all rows."""
+  holds = simplify(condition.substitute({j: seen}))
+  return holds.op is Ops.CONST and bool(holds.arg)
 
 
 def _below(u: UOp, roots: Sequence[UOp | None]) -> bool:
@@ -281,8 +295,8 @@ def _below(u: UOp, roots: Sequence[UOp | None]) -> bool:
 
 
 def _factors(u: UOp) -> list[UOp]:
-  """The factors of a product of floats; rounding to fewer bits on the way is left out. A choice of a term or 0 is a
-  factor, too."""
+  """The factors of a product of floats; rounding to fewer bits on the way is left out. Where a term is 0 otherwise, its
+  condition is one of them."""
   if u.op is Ops.MUL:
     return [*_factors(u.src[0]), *_factors(u.src[1])]
   if u.op is Ops.FDIV and not _is_one(u.src[0]):
@@ -291,9 +305,9 @@ def _factors(u: UOp) -> list[UOp]:
     return _factors(u.src[0])
   if u.op is Ops.WHERE and (_is_zero(u.src[1]) or _is_zero(u.src[2])):
     condition, yes, no = u.src
-    chosen = no if _is_zero(yes) else yes
-    one, zero = u.const_like(1), u.const_like(0)
-    return [tidy(condition.where(zero, one) if chosen is no else condition.where(one, zero)), *_factors(chosen)]
+    if _is_zero(no):
+      return [condition, *_factors(yes)]
+    return [tidy(condition.logical_not()), *_factors(no)]
   return [u]
 
 
