@@ -24,8 +24,6 @@ _POLL = 4
 _PERFORMANCE, _MEMORY, _CONFIRMED = 4, 5 << 8, 1 << 20
 VALID = 1 << 23
 """Of the size of an indirect buffer."""
-MOST_WORDS = (1 << 20) - 1
-"""Of an indirect buffer."""
 
 
 def packet(kind: int, *body: int) -> Words:
