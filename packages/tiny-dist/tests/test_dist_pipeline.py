@@ -8,6 +8,16 @@ import numpy as np
 import pytest
 from dist_ranks import lines, ranks
 
+from tiny_dist import Mesh, Pipeline
+
+
+def test_several_devices_of_a_rank_are_refused() -> None:
+  mesh = Mesh({"stage": 1, "data": 2}, local=2)
+  with pytest.raises(
+    ValueError, match="has 2 devices of each rank, and a stage is computed by one. Start a rank for each"
+  ):
+    Pipeline([lambda x: x], mesh, "stage")
+
 
 @cache
 def found(count: int, *arguments: str) -> tuple[list[float], set[str]]:

@@ -31,12 +31,16 @@ class Pipeline:
   object whose parameters `nn.state.get_parameters` finds. Those of all stages may be on another row of the mesh, as `x`
   and `y` are then: data parallel in each stage. A stage keeps what came in of the microbatches under way, and computes
   the forward pass again for the backward pass.
-  Raises ValueError if there are not as many stages as ranks along the axis.
+  Raises ValueError if there are not as many stages as ranks along the axis, or for a mesh with several devices of a
+  rank: they would wait for each other, as one program launches the kernels of all in order. A rank for each does not.
   """
 
   def __init__(
     self, stages: Sequence[Callable[[Tensor], Tensor]], mesh: Mesh, axis: str = "stage", microbatches: int = 1
   ) -> None:  # fmt: skip
+    if (local := len(mesh.here)) > 1:
+      todo = "Start a rank for each device: mpiexec -n, and `device` of Mesh by the rank's number on its machine"
+      raise ValueError(f"{mesh} has {local} devices of each rank, and a stage is computed by one. {todo}")
     self._row, self._stages = mesh.row(axis), stages
     self.microbatches = microbatches
     """In how many equal parts the rows of a batch go through."""
