@@ -1,6 +1,6 @@
 """Pass: loops ask for cache lines that they, or the instructions behind them, will use some iterations later.
 
-A processor fetches by itself what is read in order. Three kinds of lines it does not:
+A processor fetches by itself what is read in order. Four kinds of lines it does not:
 
 - **Panels.** A sum reads one panel of an operand while the next one lies beyond the second cache level, in pieces that
   are far apart. Each step of the sum asks for a line or two of the next panel, into the second level; or in some tiles,
@@ -9,6 +9,8 @@ A processor fetches by itself what is read in order. Three kinds of lines it doe
   step of the sum asks for the line of another row; where steps are too few, the lines are asked for before.
 - **Gaps.** A loop packs every second row of an image, or a few elements of each row of a matrix. Each iteration asks
   for what the iteration `AHEAD` later reads.
+- **Looked up.** A loop adds up rows of a table whose numbers are in memory (embedding bags). Each iteration asks for
+  the row whose number is `ROWS_AHEAD` further on, which it reads for that.
 
     for k:                                     for k:
       a = LOAD x[k * 4096 + tile * 16]    →      PREFETCH x[k * 4096 + (tile + 1) * 16] ("read", 2)
@@ -45,6 +47,10 @@ MOST_BLOCKS = 16
 """Iterations of a loop that stores a tile in blocks."""
 AHEAD = 16
 """Iterations after which a loop that packs reads what it asks for: some hundred cycles."""
+ROWS_AHEAD = 8
+"""Rows of a table after which a loop reads the one that it asks for."""
+MOST_ROW_LINES = 20
+"""Lines of a row that is asked for: of longer ones a processor finds most by itself."""
 LEAST_PACKED = 64
 """Iterations of a loop that packs: those at its end ask for what may not be read."""
 MOST_PACKED_LINES = 12
@@ -69,28 +75,30 @@ def prefetch(linear: UOp, target: Target) -> UOp:
   program = Program(linear.src, target.caches)
   panels = _panels(program)
   before, results = _results(program)
-  packing = gaps(program, [memory for memory, _ in panels.values()])
+  packing, found = gaps(program, [memory for memory, _ in panels.values()]), _looked_up(program)
   asked: dict[UOp, list[UOp]] = {}
   for loop in program.loops:
     r = loop.counter
-    lines = [*panels.get(r, (None, ()))[1], *results.get(r, ()), *packing.get(r, ())]
+    lines = [*panels.get(r, (None, ()))[1], *results.get(r, ()), *packing.get(r, ()), *found.get(r, ())]
     if lines:
       asked.setdefault(_place(linear.src, loop, target), []).extend(lines)
   for r, lines in before.items():
     asked.setdefault(r, []).extend(lines)
-  return linear.replace(src=tuple(_inserted(linear.src, asked)))
+  numbers = {u for lines in found.values() for line in lines for u in line.toposort if u.op is Ops.LOAD}
+  return linear.replace(src=tuple(_inserted(linear.src, asked, numbers)))
 
 
-def _inserted(linear: Sequence[UOp], asked: Mapping[UOp, Sequence[UOp]]) -> Iterator[UOp]:
-  """The instructions with each PREFETCH before the instruction it is asked for at. What its address is computed from
-  comes in front of the loops inside of those that it depends on, and is not computed again later."""
+def _inserted(linear: Sequence[UOp], asked: Mapping[UOp, Sequence[UOp]], numbers: Collection[UOp]) -> Iterator[UOp]:
+  """The instructions with each PREFETCH before the instruction it is asked for at. What its address is computed from,
+  `numbers` in memory among it, comes in front of the loops inside of those that it depends on, and is not computed
+  again later."""
   parts: list[list[UOp]] = [[]]
   front: dict[UOp, list[UOp]] = {}  # of each open loop
   known: set[UOp] = set()
   for u in linear:
     for line in asked.get(u, ()):
       new = [n for n in line.toposort if n not in known]
-      if all(n.op in _MOVABLE for n in new):
+      if all(n.op in _MOVABLE or n in numbers for n in new):
         for n in new:
           (parts[-1] if n is line else _outside(n, front, parts[-1])).append(n)
         known.update(new)
@@ -352,6 +360,51 @@ def _lines_with_gaps(loop: UOp, reads: Sequence[UOp]) -> Iterator[UOp]:
     if abs(step) >= CACHE_LINE and abs(step) > pieces[-1][1] - pieces[0][0]:
       for byte in itertools.chain(*[_lines(first, behind) for first, behind in pieces]):
         yield _element(pointer, offset, AHEAD * step + byte).prefetch()
+
+
+# *** rows that are looked up ***
+
+
+def _looked_up(program: Program) -> dict[UOp, list[UOp]]:
+  """By loop of a sum: the PREFETCHes of each iteration, of vectors whose places depend on a number that it loads."""
+  found: dict[UOp, list[UOp]] = {}
+  large = {p for p, size in program.read.items() if size > program.caches.second}
+  for loop, reads in _innermost_sums(program) if large else ():
+    numbers = {
+      u: _further_on(u, loop.counter, program) for u in reads if u.dtype.count == 1 and u.dtype.kind != "float"
+    }
+    ahead = {u: later for u, later in numbers.items() if later is not None}
+    rows = [u for u in reads if u.src[0].src[0] in large and u.dtype.count > 1 and u.src[0].src[1].dtype.count == 1]
+    lines, pieces = [], 1
+    for (pointer, offset), spans in _spans((_without_gate(u.src[0]), u.dtype) for u in rows).items():
+      if offset is not None and not ahead.keys().isdisjoint(offset.toposort):
+        bytes_of_lines = itertools.chain(*[_lines(first, behind) for first, behind in joined(spans, GAP)])
+        later = offset.substitute(ahead)
+        lines += [_element(pointer, later, byte).prefetch() for byte in bytes_of_lines]
+        # loops that take a row piece by piece
+        pieces = max(pieces, _sizes(offset.ranges.difference(*[u.ranges for u in ahead])))
+    if 0 < len(lines) * pieces <= MOST_ROW_LINES:
+      found[loop.counter] = lines
+  return found
+
+
+def _without_gate(index: UOp) -> UOp:
+  """The INDEX of the place that is read where a gate holds, which may be a choice between that and element 0."""
+  offset = index.src[1]
+  return index.replace(src=(index.src[0], offset.src[1] if offset.op is Ops.WHERE else offset))
+
+
+def _further_on(load: UOp, loop: UOp, program: Program) -> UOp | None:
+  """The LOAD of the number ROWS_AHEAD further on, at most the last one of its buffer, which outlives the loop: the next
+  sum goes on there. None for what may be written, or is gated, or not read in order."""
+  index = load.src[0]
+  if index.src[0] not in program.read or len(index.src) > 2 or stride(index.src[1], loop) != 1:
+    return None
+  place, last = (
+    index.src[1] + ROWS_AHEAD,
+    index.src[1].const_like(program.read[index.src[0]] // load.dtype.itemsize - 1),
+  )
+  return load.replace(src=(index.replace(src=(index.src[0], (place < last).where(place, last))), *load.src[1:]))
 
 
 # *** panels ***
