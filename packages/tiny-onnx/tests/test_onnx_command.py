@@ -28,7 +28,8 @@ def test_what_a_model_is(path: Path, capsys: pytest.CaptureFixture[str]) -> None
   shown = capsys.readouterr().out
   assert "x: float[N, 3]" in shown and "s: int64[2], read in each call" in shown
   assert "2 nodes: Relu 1, Reshape 1" in shown
-  assert "operations and memory are not known" in shown, "what s is cannot be made up"
+  assert "operations and memory are not known, since a call with N = 1 fails" in shown, "what s is cannot be made up"
+  assert "give other sizes with --size" in shown
   assert main([str(path), "--run", str(path.parent / "in.npz")]) == 0
   assert "a call: " in capsys.readouterr().out
 

@@ -69,13 +69,15 @@ def describe(model: Model, proto: onnx.ModelProto, path: Path, known: dict[str, 
   if model.eager_because:
     print(f"computed node by node: {model.eager_because}")
     return
+  names = dict.fromkeys(s for p in model.inputs.values() for s in p.shape or () if isinstance(s, str))
+  where = f" with {', '.join(f'{n} = {known.get(n, 1)}' for n in names)}" if names and not given else ""
   try:
     operations, most = model.planned(given or _examples(model, known))
   except ModelError as error:
-    print(f"operations and memory are not known: {error}")
+    print(f"operations and memory are not known, since a call{where} fails: {error}")
+    if where:
+      print("give other sizes with --size NAME=NUMBER, or inputs with --run INPUTS.npz")
     return
-  names = dict.fromkeys(s for p in model.inputs.values() for s in p.shape or () if isinstance(s, str))
-  where = f" with {', '.join(f'{n} = {known.get(n, 1)}' for n in names)}" if names and not given else ""
   print(f"a call{where}: {amount(operations, 'OP')}, values of at most {amount(most, 'B')} at the same time")
 
 
