@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tiny_sched import blocks
 from tiny_sched.blocks import WeightedSum, fits, kernel_of_blocks
 from tiny_sched.conditions import together
-from tiny_sched.index import ZERO, flatten, known, largest_size, simplify
+from tiny_sched.index import ZERO, flatten, known, largest, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import MEMORY, lowered
 from tiny_sched.value_rules import tidy
@@ -71,9 +71,8 @@ def _may_be(u: UOp) -> bool:
     return False
   if any(known(s) is None for s in u.shape):
     return False
-  return largest_size(u.src[0].shape) >= blocks.LEAST_SCORES and any(
-    below.op in _EXPONENTIALS for below in _elementwise_below(u.src[0])
-  )
+  pairs = max(map(largest, u.shape)) * largest(u.src[0].shape[u.arg[1][0]])  # of a head, at most
+  return pairs >= blocks.LEAST_SCORES and any(below.op in _EXPONENTIALS for below in _elementwise_below(u.src[0]))
 
 
 def _elementwise_below(u: UOp) -> Iterator[UOp]:
