@@ -18,15 +18,17 @@ SHAPES = {"Conv": ((2, 3, 6, 6), (8, 3, 3, 3), 8), "MatMul": ((5, 12), (12, 8), 
 
 def example(
   op_type: str, relu: bool = False, bias: bool = False, each: bool = False, codes: Any = np.uint8, zero: int = 0,
-  shown: bool = False, bias_scale: float = 1.0,
+  shown: bool = False, bias_scale: float = 1.0, results: int = 0,
 ) -> tuple[onnx.ModelProto, Any]:  # fmt: skip
-  """A quantised operator as exporters write it, and an input. `shown`: its float result is an output, too."""
-  draw, (x_shape, w_shape, results) = np.random.default_rng(0), SHAPES[op_type]
-  w_scale = (0.01 + 0.02 * draw.random(results)).astype(np.float32) if each else np.float32(0.02)
+  """A quantised operator as exporters write it, and an input. `shown`: its float result is an output, too. `results`:
+  so many scales of the result, along its axis 1."""
+  draw, (x_shape, w_shape, width) = np.random.default_rng(0), SHAPES[op_type]
+  w_scale = (0.01 + 0.02 * draw.random(width)).astype(np.float32) if each else np.float32(0.02)
   constants: dict[str, Any] = {
     "xs": np.float32(0.05), "xz": codes(3), "w": draw.integers(-127, 128, w_shape).astype(np.int8), "ws": w_scale,
-    "wz": np.zeros(results, np.int8) if each else np.int8(0), "ys": np.float32(0.3), "yz": codes(zero),
-    "b": draw.integers(-500, 500, results).astype(np.int32), "bs": np.float32(0.05) * w_scale * np.float32(bias_scale),
+    "wz": np.zeros(width, np.int8) if each else np.int8(0),
+    "ys": np.full(results or (), 0.3, np.float32), "yz": np.full(results or (), zero, codes),
+    "b": draw.integers(-500, 500, width).astype(np.int32), "bs": np.float32(0.05) * w_scale * np.float32(bias_scale),
   }  # fmt: skip
   nodes = [
     helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
@@ -74,8 +76,9 @@ def test_examples(rule: Any, relu: bool, codes: Any) -> None:
     {"op_type": "Conv", "bias": True, "bias_scale": 2.0},
     {"op_type": "MatMul", "each": True},
     {"op_type": "Gemm", "codes": np.int16},
+    {"op_type": "Conv", "results": 8},
   ],
-  ids=["codes below zero", "float is an output", "bias of another scale", "scales of rows", "16 bits"],
+  ids=["codes below zero", "float is an output", "bias of another scale", "scales of rows", "16 bits", "many results"],
 )
 def test_near_misses(given: dict[str, Any]) -> None:
   proto, x = example(**given)

@@ -81,14 +81,14 @@ class _Rewriting:
 
   def node(self, node: Node) -> Node:
     """A QuantizeLinear as what it and the nodes before it become; any other node as it is."""
-    if node.call.op_type != "QuantizeLinear" or node.call.domain or node.call.get("block_size", 0):
+    if node.call.op_type != "QuantizeLinear" or node.call.domain or len(node.inputs) < 3:
       return node
     made = self._single(node.inputs[0])
     relu = made is not None and made.call.op_type == "Relu" and not made.call.domain
     if relu and made is not None:
       made = self._single(made.inputs[0])
-    zero = self._zero(node)
-    if made is None or made.call.domain or zero is None or self._scale(node) is None:
+    zero, scale = self._zero(node), self._scale(node)
+    if made is None or made.call.domain or zero is None or scale is None or scale.size * zero.size != 1:
       return node
     if relu and int(zero.min()) != np.iinfo(zero.dtype).min:
       return node  # codes below the zero point stand for what Relu makes 0
@@ -132,7 +132,8 @@ class _Rewriting:
     if not rule.takes_bias or side is None or (factor := self._scale(side)) is None:
       return None
     offset = self._array(side.inputs[2]) if len(side.inputs) > 2 else None
-    same = np.allclose(factor.reshape(-1), (scales[0] * scales[1]).reshape(-1), rtol=1e-4, atol=0)
+    expected = scales[0].reshape(-1) * scales[1].reshape(-1)
+    same = factor.size in (1, expected.size) and np.allclose(factor.reshape(-1), expected, rtol=1e-4, atol=0)
     codes = self._array(side.inputs[0])
     if codes is None or codes.dtype != np.int32 or not same or (offset is not None and offset.any()):
       return None
@@ -152,7 +153,7 @@ class _Rewriting:
     return value.array if isinstance(value, Host) else None
 
   def _scale(self, node: Node) -> np.ndarray[Any, Any] | None:
-    scale = self._array(node.inputs[1])
+    scale = self._array(node.inputs[1]) if len(node.inputs) > 1 else None
     return scale if scale is not None and scale.dtype == np.float32 else None
 
   def _zero(self, node: Node) -> np.ndarray[Any, Any] | None:
