@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
-from ports import cycles, hot_loop, independent
+from ports import Loop, cycles, hot_loop, independent, kind_of, why
 
 X86 = """
 kernel:                                 # @kernel
@@ -65,3 +65,24 @@ def test_a_chain_of_products_is_slower_than_the_ports() -> None:
   waiting = cycles(chain, "x86_64", "haswell", throughput=False)
   assert waiting == pytest.approx(20, rel=0.05)  # five cycles each
   assert cycles(independent(tuple(chain), "x86_64"), "x86_64", "haswell", throughput=True) == 2.0  # two ports
+
+
+def test_other_instructions_have_kinds() -> None:
+  kinds = {
+    "vbroadcastss\t-14348(%r15), %zmm18": "broadcasts", "ld1r\t{ v28.4s }, [x7], #4": "broadcasts",
+    "vmaskmovps\t-4(%rdi,%rbx,4), %ymm13, %ymm7": "masks", "vmovups\t64(%r10), %zmm17": "other reads",
+    "vmovups\t%ymm2, -672(%r9,%rbx,4)": "writes", "vmovups\t96(%rsp), %ymm2": "spilled registers",
+    "ldp\tq30, q31, [x2, #-128]": "other reads", "stp\tq23, q26, [x20]": "writes", "addq\t$8, %rbx": "addresses",
+    "ld1\t{ v8.s }[1], [x12]": "lanes loaded one by one", "prfm\tpstl1keep, [x19]": "prefetches",
+    "b.lo\t.LBB0_9": "addresses",
+  }  # fmt: skip
+  assert {line: kind_of(line) for line in kinds} == kinds
+
+
+@pytest.mark.skipif(not any(shutil.which(f"llvm-mca-{n}") for n in (19, 20, 21, 22)), reason="llvm-mca: not installed")
+def test_why_a_loop_misses_its_goal() -> None:
+  """Four multiply-adds of two ports, and nine loads of two others: those have to go."""
+  products = tuple(f"vfmadd231ps\t%ymm0, %ymm1, %ymm{n}" for n in range(2, 6))
+  loads = tuple(f"vmovups\t{32 * n}(%rdi), %ymm{6 + n}" for n in range(9))
+  said = why(Loop((*loads, *products), products), "x86_64", "haswell", 2.0, 0.9)
+  assert said == "4 products; 0.44 by its ports, 1.00 without 9 other reads"
