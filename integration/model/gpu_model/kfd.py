@@ -267,6 +267,8 @@ class Model:
     _memory(given.va_addr, given.size)
     if given.flags & VRAM and given.size <= 1 << 20:
       ctypes.memset(given.va_addr, 0xA5, given.size)
+    if given.flags & GTT and given.size <= 16 << 20:  # which Linux holds in memory from the beginning
+      ctypes.memset(given.va_addr, 0, given.size)
     given.handle = given.gpu_id << 32 | self.number()
     given.mmap_offset = given.handle << 12
     self.buffers[given.handle] = Buffer(given.handle, given.gpu_id, given.va_addr, given.size, given.flags)
