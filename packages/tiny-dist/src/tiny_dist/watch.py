@@ -47,13 +47,18 @@ def kill():
   if os.getppid() == rank:
     os.kill(rank, signal.SIGKILL)
 def heard(words):
-  began = time.monotonic()
-  for seconds in sorted({slow, limit} - {0}):
-    if not select.select([pipe], [], [], max(0, began + seconds - time.monotonic()))[0]:
-      say(f"waits since {seconds} s for {words}" + ("; it ends" if seconds == limit else ""))
-      if seconds == limit:
-        kill()
-        sys.exit()
+  began, said = time.monotonic(), False
+  while not select.select([pipe], [], [], 0.5)[0]:
+    if os.getppid() != rank:
+      return b""
+    waited = time.monotonic() - began
+    ends = limit and waited > limit
+    if ends or (slow and waited > slow and not said):
+      said = True
+      say(f"waits since {waited:.0f} s for {words}" + ("; it ends" if ends else ""))
+    if ends:
+      kill()
+      sys.exit()
   return os.read(pipe, 1)
 for number in stops:
   signal.signal(number, signal.SIG_IGN)
