@@ -28,7 +28,7 @@ def main(folder: Path) -> int:
   a, b = (np.random.default_rng(n).standard_normal((SIZE, SIZE), np.float32) for n in range(2))
   x, y = Tensor(a).realize(), Tensor(b).realize()
   plain = (x @ y).numpy()
-  with profile() as found, Context(VIZ=-2):
+  with profile() as found, Context(VIZ=-2, VIZ_FILE=str(folder / "compiler.jsonl.gz")):
     recorded = (x @ y).numpy()
   path = folder / "recording.jsonl"
   found.save(path)

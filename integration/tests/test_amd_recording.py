@@ -154,7 +154,7 @@ def amd() -> Iterator[ModelBackend]:
 def test_viz_records_tensors(amd: ModelBackend, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
   """`VIZ=-2`: each launch, those of a captured graph too, has counters and waves in the trace that `tiny_viz` shows."""
   step = TinyJit(lambda x: ((x * 2 + 1).contiguous() - x).realize())
-  with profile() as found, Context(VIZ=-2):
+  with profile() as found, Context(VIZ=-2, VIZ_FILE=str(tmp_path / "all.jsonl.gz")):
     for n in range(3):
       assert step(Tensor([n, 4.0, 5.0], device="AMD").realize()).tolist() == [n + 1, 5, 6]
   path = tmp_path / "run.jsonl"
