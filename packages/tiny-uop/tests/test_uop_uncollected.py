@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from tiny_uop import Ops, UOp
-from tiny_uop.passes import Pass, run_passes, uncollected
+from tiny_uop.locks import uncollected
+from tiny_uop.passes import Pass, run_passes
 
 
 def test_it_is_off_while_passes_run() -> None:

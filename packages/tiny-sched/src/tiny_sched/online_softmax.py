@@ -19,7 +19,8 @@ where a factor has j (the values; masks and dropout, which may also have i) or h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tiny_sched import blocks
 from tiny_sched.blocks import WeightedSum, fits, kernel_of_blocks
@@ -34,8 +35,8 @@ from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes, value_nodes
 from tiny_uop.graph import users_of
 from tiny_uop.shape import same_size
 
-InOrder = Callable[[str], bool]
-"""Whether a device's kernels are loops in order, and not threads of workgroups."""
+if TYPE_CHECKING:
+  from tiny_sched.passes import InOrder
 
 MOST_STEPS = 4000
 """Of taking an expression apart: a score is there for its weight, its maximum and its sum."""
@@ -48,8 +49,6 @@ _ENDS = frozenset({*MEMORY, Ops.COPY, Ops.CONTIGUOUS, Ops.BARRIER, Ops.CALL})
 def sums_in_blocks(sink: UOp, in_order: InOrder) -> UOp:
   """The graph with a kernel of blocks for each sum weighted by a softmax, where that pays."""
   nodes = value_nodes(sink)
-  if not any(u.op in _EXPONENTIALS for u in nodes):
-    return sink
   users = users_of(nodes)
   calls = dict([call for u in nodes if _may_be(u) and (call := _in_blocks(u, users, in_order)) is not None])
   if not calls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,13 +12,16 @@ from tiny_sched.index import clear_memos
 from tiny_sched.kernels import calls_of, kernel_of
 from tiny_sched.memory_plan import plan_memory
 from tiny_sched.merge_kernels import merge_kernels
-from tiny_sched.online_softmax import InOrder, sums_in_blocks
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import rangeify
 from tiny_sched.ranks import collectives_in_order, digest_of, ranks_of
 from tiny_sched.work import tracker
 from tiny_uop import Ops, PatternMatcher, UOp, graph_rewrite, is_kernel, spec, value_nodes
+from tiny_uop.locks import undivided
 from tiny_uop.passes import Pass
+
+InOrder = Callable[[str], bool]
+"""Whether a device's kernels are loops in order, and not threads of workgroups."""
 
 
 def per_device(sink: UOp) -> UOp:
@@ -67,6 +71,10 @@ def cut_into_kernels(sink: UOp) -> UOp:
 
 def in_blocks(sink: UOp, in_order: InOrder) -> UOp:
   """Sums weighted by a softmax become kernels of blocks, which store where the graph wants their results."""
+  if all(u.op is not Ops.EXP for u in value_nodes(sink)):
+    return sink
+  with undivided:  # few graphs need it
+    from tiny_sched.online_softmax import sums_in_blocks
   new = sums_in_blocks(sink, in_order)
   return sink if new is sink else simplify_graph(new)
 

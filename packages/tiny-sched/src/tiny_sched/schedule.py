@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from tiny_sched.device_rules import on_several_devices
 from tiny_sched.normalise import Given, Structure, is_arena, is_slot, nodes_of, normalise, slot_of, structure
-from tiny_sched.online_softmax import InOrder
-from tiny_sched.passes import nowhere, passes_for
+from tiny_sched.passes import InOrder, nowhere, passes_for
 from tiny_sched.versions import BufferVersions
 from tiny_sched.work import Schedule, tracker
 from tiny_uop import Ops, UOp, new_buffer_id, spec, value_nodes

@@ -20,9 +20,8 @@ from tiny_tensor.host_constants import can_fill, constant_of, fill
 from tiny_tensor.live import nodes_above, tensors_above, tensors_at
 from tiny_tensor.shapes import Shape, upper
 from tiny_uop import Devices, DType, GroupOp, Ops, UOp, dtypes, prod, value_nodes
-from tiny_uop.locks import undivided
+from tiny_uop.locks import uncollected, undivided
 from tiny_uop.origins import keep_mark
-from tiny_uop.passes import uncollected
 from tiny_uop.sharding import is_local
 
 AFTER, CONTIGUOUS = Ops.AFTER, Ops.CONTIGUOUS

@@ -1,4 +1,4 @@
-"""Locks of the tiny-* packages, and forks.
+"""Locks of the tiny-* packages, forks, and a pause of the garbage collector.
 
 Python runs other code in the middle of ours: signal handlers, and finalisers that the garbage collector or a last
 reference calls. It may compute, and so come to a section that its own thread is in. And a process may be forked while
@@ -16,8 +16,10 @@ its other threads are anywhere: the child has none of them, and never sees the r
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from weakref import WeakSet
 
 from tiny_uop.system import around_each_fork
@@ -119,3 +121,33 @@ def _after_in_child() -> None:
 
 
 around_each_fork(_before, _after_in_parent, _after_in_child)
+
+
+_paused_by: set[int] = set()
+"""The threads that have turned the garbage collector off."""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+  """The garbage collector does not run in the block: passes make hundreds of thousands of objects, hardly any of them
+  in a cycle, and to look through all of them time and again takes a seventh of a compilation. Whoever turns it off
+  turns it on again; where it was off before, it stays so."""
+  if not gc.isenabled():
+    yield
+    return
+  _paused_by.add(threading.get_ident())
+  gc.disable()
+  try:
+    yield
+  finally:
+    gc.enable()
+    _paused_by.discard(threading.get_ident())
+
+
+def _after_fork(in_child: bool) -> None:
+  if in_child and _paused_by - {threading.get_ident()}:  # threads that are not there to turn it on
+    _paused_by.clear()
+    gc.enable()
+
+
+around_forks(lambda: None, _after_fork)

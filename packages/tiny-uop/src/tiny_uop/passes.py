@@ -10,14 +10,11 @@
 
 from __future__ import annotations
 
-import gc
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 
 from tiny_uop import spec
 from tiny_uop.context import ContextVar
-from tiny_uop.locks import around_forks
+from tiny_uop.locks import uncollected
 from tiny_uop.observe import span
 from tiny_uop.ops import Ops
 from tiny_uop.records import dataclass
@@ -53,36 +50,6 @@ class Pass:
 
 
 Observer = Callable[[Pass, UOp], None]
-
-
-_paused_by: set[int] = set()
-"""The threads that have turned the garbage collector off."""
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-  """The garbage collector does not run in the block: passes make hundreds of thousands of objects, hardly any of them
-  in a cycle, and to look through all of them time and again takes a seventh of a compilation. Whoever turns it off
-  turns it on again; where it was off before, it stays so."""
-  if not gc.isenabled():
-    yield
-    return
-  _paused_by.add(threading.get_ident())
-  gc.disable()
-  try:
-    yield
-  finally:
-    gc.enable()
-    _paused_by.discard(threading.get_ident())
-
-
-def _after_fork(in_child: bool) -> None:
-  if in_child and _paused_by - {threading.get_ident()}:  # threads that are not there to turn it on
-    _paused_by.clear()
-    gc.enable()
-
-
-around_forks(lambda: None, _after_fork)
 
 
 @uncollected()

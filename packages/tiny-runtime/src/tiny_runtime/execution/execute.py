@@ -10,7 +10,7 @@ from tiny_runtime.execution.graph import recording
 from tiny_runtime.execution.launch import Launch, new_kernels, prepare
 from tiny_runtime.profiling.recording import Peaks, measurers
 from tiny_uop import Ops, UOp
-from tiny_uop.passes import uncollected
+from tiny_uop.locks import uncollected
 from tiny_uop.spec import check_stage
 
 LARGE = 8
