@@ -55,6 +55,7 @@ def test_conformance(tmp_path: Path) -> None:
     "tiny_runtime_cpu.backend:BACKEND is not installed under the name BACKEND",
     "BACKEND claims no workgroups: local_memory and max_local_size",
     "persistent is not claimed",
+    "recordings is not claimed",
     "stream is not claimed",
     "BACKEND claims no atomic MUL in GLOBAL memory",  # no processor has it, nor memory of a workgroup
     *[f"BACKEND claims no atomic {op} in LOCAL memory" for op in ("ADD", "MUL", "MAX", "AND", "OR", "XOR")],
