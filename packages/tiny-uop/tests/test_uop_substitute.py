@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import random
 
-from tiny_uop import Ops, UOp, dtypes, live_nodes, simplify
+import pytest
+
+from tiny_uop import Ops, PatternMatcher, UOp, dtypes, live_nodes, simplify
 from tiny_uop.node import kept
 from tiny_uop.symbolic import simplify_substituted
 
@@ -62,3 +64,36 @@ def test_kept_values() -> None:
   asked.clear()
   del u
   assert live_nodes() < before, "a node that keeps a value is freed all the same"
+
+
+def test_simplified_values_are_not_tried_again_in_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+  tried: list[UOp] = []
+  rewrite = PatternMatcher.rewrite
+
+  def counted(self: PatternMatcher, u: UOp, ctx: object = None) -> UOp | None:
+    tried.append(u)
+    return rewrite(self, u, ctx)
+
+  memory = dtypes.float32.ptr(1000)
+  out, near = UOp.param(0, memory), UOp.param(1, memory)
+  filled = near.after(near.index(j + 0).store(UOp.const(dtypes.float32, 1)).end(j))
+  place = simplify(n * 3 + 17)
+  read = simplify(filled.index(i + n).load() * near.index(place).load())
+  assert filled in read.toposort, "what happened before is no part of a value"
+  kernel = UOp.sink(out.index(i).store(read).end(i))
+  monkeypatch.setattr(PatternMatcher, "rewrite", counted)
+  simplified = simplify(kernel)
+  assert place in simplified.toposort and filled not in simplified.toposort
+  assert place not in tried and near.index(place).load() not in tried
+  again = len(tried)
+  assert simplify(simplified) is simplified and len(tried) == again
+  # over a history that has been simplified, a value is looked at once
+  monkeypatch.setattr(PatternMatcher, "rewrite", rewrite)
+  done = simplify(UOp.sink(filled.src[1])).src[0]
+  value = simplify(near.after(done).index(i * 5).load() * 3.0)
+  monkeypatch.setattr(PatternMatcher, "rewrite", counted)
+  tried.clear()
+  kernel = UOp.sink(out.index(i).store(value).end(i))
+  assert simplify(kernel) is kernel and value not in tried and {u.op for u in tried} <= {
+    Ops.AFTER, Ops.INDEX, Ops.STORE, Ops.END, Ops.SINK
+  }  # fmt: skip

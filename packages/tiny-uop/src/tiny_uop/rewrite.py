@@ -31,12 +31,12 @@ class _Rewriter:
   def __init__(
     self, table: PatternMatcher, ctx: Any, gate: Callable[[UOp], bool] | None, name: str, history: bool = True
   ) -> None:
-    self.table, self.ctx, self.gate, self.name = table, ctx, gate, name
-    # with neither context nor gate a finished node is finished for good, and says so itself
+    self.table, self.ctx, self.gate, self.name, self.history = table, ctx, gate, name, history
+    # with neither context nor gate a finished node is finished for good, and says so itself: True with its history,
+    # False without
     self.mark = table.mark if ctx is None and gate is None else ""
     if not history:
-      whole, self.mark = table.mark, f"{table.mark}_without_history"
-      self.gate = lambda node: node.op is not Ops.AFTER and whole not in node.__dict__
+      self.gate = lambda node: node.op is not Ops.AFTER
     self.done: dict[UOp, UOp] = {}
     self.active: dict[UOp, None] = {}
 
@@ -129,21 +129,25 @@ class _Rewriter:
 
   def over_finished(self, node: UOp) -> UOp:
     """`bottom_up` of a node whose sources mostly have their final forms: one look where no rule applies."""
-    mark = self.mark
-    if mark in node.__dict__:
+    mark, history = self.mark, self.history
+    known = node.__dict__.get(mark)
+    if known or (known is False and not history):
       return node
+    whole = node.op is not Ops.AFTER
     for s in node.src:
-      if mark not in s.__dict__:
-        return self.bottom_up(node)
+      if not s.__dict__.get(mark):
+        if history or mark not in s.__dict__:
+          return self.bottom_up(node)
+        whole = False
     if (self.gate is not None and not self.gate(node)) or self.table.rewrite(node) is None:
-      node.__dict__[mark] = True
+      node.__dict__[mark] = history or whole
       return node
     return self.bottom_up(node)
 
   def bottom_up(self, root: UOp) -> UOp:
     """A node is tried after its sources; what a rule gives is processed in turn."""
     done, active, rewrite, ctx, gate = self.done, self.active, self.table.rewrite, self.ctx, self.gate
-    mark = self.mark
+    mark, history = self.mark, self.history
     # entries: a node to start; (node,) when its sources are done; (node, form, result) when `result` is done
     stack: list[Any] = [root]
     pending = 0  # rewrites whose result is still being processed
@@ -153,13 +157,14 @@ class _Rewriter:
         node = entry
         if node in done:
           continue
-        if mark in node.__dict__:
+        known = node.__dict__.get(mark)
+        if known or (known is False and not history):
           done[node] = node
           continue
         if gate is not None and not gate(node):
           done[node] = node
           if mark:
-            node.__dict__[mark] = True
+            node.__dict__[mark] = False
           continue
         if node in active:
           raise self.loop(node)
@@ -184,11 +189,12 @@ class _Rewriter:
       if form is not node and form in done:
         done[node] = done[form]
         continue
-      new = rewrite(form, ctx)
-      if new is None:
+      # one that was finished without its history: no rule has been found to apply
+      tried = form.__dict__.get(mark) is False and form.op is not Ops.AFTER
+      if tried or (new := rewrite(form, ctx)) is None:
         done[node] = done[form] = form
         if mark:
-          form.__dict__[mark] = True
+          form.__dict__[mark] = history or all(s.__dict__[mark] for s in form.src)
       elif new in done:
         done[node] = done[form] = done[new]
       else:
