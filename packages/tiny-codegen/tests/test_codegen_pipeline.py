@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ import pytest
 from codegen_kernels import CASES, check, data, garbage, kernel, loop, param
 
 from tiny_codegen import KernelError, KernelOptError, PassContext, build_program, compile_kernel, run_passes
+from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.beam import beam_search
+from tiny_codegen.staging.stage import is_roomy, lower_stage
+from tiny_codegen.target import Limits
 from tiny_uop import (
   AddrSpace,
   Context,
@@ -24,6 +28,7 @@ from tiny_uop import (
   dtypes,
   parse_uop,
   print_uop,
+  simplify,
   spec,
 )
 
@@ -190,6 +195,27 @@ def test_thread_needs_a_loop_around_everything(renderer: Any) -> None:
 def test_staged_tile_that_is_too_large(renderer: Any) -> None:
   with pytest.raises(KernelError, match=r"a STAGE of 1048576 × float32 does not fit into \d+ bytes"):
     compile_kernel(CASES["matmul"](4, 1024, 1024).kernel, renderer, [Opt(OptOps.STAGE, 2, (1, 2))])
+
+
+@pytest.mark.parametrize(
+  ("name", "sizes", "opts"),
+  (
+    ("matmul", (4, 24, 7), (Opt(OptOps.STAGE, 2, (1, 2)),)),
+    ("matmul", (4, 9, 3), (Opt(OptOps.STAGE, 2, (2, 1)),)),  # lanes that the last vector has not all of
+    ("matmul", (4, 64, 3), (Opt(OptOps.VECTOR, 1, 16), Opt(OptOps.STAGE, 2, (2,)))),
+    ("convolution", (2, 5, 1), (Opt(OptOps.STAGE, 1, (1, 2, 4, 5)),)),  # windows
+    ("convolution", (2, 18, 4), (Opt(OptOps.UPCAST, 1, 2), Opt(OptOps.STAGE, 1, (2, 3, 4, 5)))),
+  ),
+)
+def test_what_clearly_has_room_fits(name: str, sizes: tuple[int, ...], opts: tuple[Opt, ...], renderer: Any) -> None:
+  root = apply_opts(CASES[name](*sizes).kernel, opts, renderer.target)
+  targets = [replace(renderer.target, limits=Limits(shared_memory=room)) for room in range(4, 1 << 15, 4)]
+  fitting = [is_roomy(root, target) for target in targets]
+  least = fitting.index(True)
+  assert least > 0 and all(fitting[least:])
+  assert Ops.ALLOC in {u.op for u in lower_stage(simplify(root), targets[least]).toposort}
+  with pytest.raises(KernelError, match="does not fit"):
+    lower_stage(simplify(root), targets[0])
 
 
 def test_a_loop_that_is_never_closed(renderer: Any) -> None:

@@ -43,6 +43,11 @@ def in_tiles(root: UOp) -> bool:
   return all(MatrixTiles.of(u) is not None for u in root.toposort if u.op is Ops.REDUCE and _is_words(u.src[0]))
 
 
+def has_words(root: UOp) -> bool:
+  """Whether there is a product of matrix instructions."""
+  return any(map(_is_words, root.toposort))
+
+
 def _is_words(u: UOp) -> bool:
   return u.op is Ops.MMA and isinstance(u.arg, MatrixProduct) and u.dtype.count == 1
 

@@ -9,10 +9,10 @@ from functools import partial
 from tiny_codegen.errors import KernelError
 from tiny_codegen.kernel.loops import kind, loops_of, next_loop_id
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
-from tiny_codegen.matrix.processor_tiles import in_tiles
+from tiny_codegen.matrix.processor_tiles import has_words, in_tiles
 from tiny_codegen.opt.apply import OptList
 from tiny_codegen.opt.dot_products import best_ways
-from tiny_codegen.staging.stage import lower_stage
+from tiny_codegen.staging.stage import is_roomy, lower_stage
 from tiny_codegen.tiling.choose import dot_cycles
 from tiny_codegen.tiling.cost import depth_of
 from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Sharing, Tiling, row_by_row, sharings
@@ -44,6 +44,8 @@ class TilingChooser(OptList):
   def fits(self) -> bool:
     """Whether what is to be packed fits into local memory, of which the tiling has only an estimate, and is there in
     tiles, where matrix instructions want it so."""
+    if is_roomy(self.root, self.target) and not has_words(self.root):
+      return True
     try:
       staged = lower_stage(simplify(self.root), self.target)  # as the passes will have it: they find it made
     except KernelError:

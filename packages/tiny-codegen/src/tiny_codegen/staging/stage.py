@@ -123,9 +123,21 @@ def lower_stage(root: UOp, target: Target) -> UOp:
   return root if target.has_local else pack_in_first_tile(root, staged)
 
 
+def is_roomy(root: UOp, target: Target) -> bool:
+  """Whether there is clearly room for what each STAGE keeps, without a look at what it is. Windows take less than a
+  place for each iteration of its loops; vectors, of which the last one need not be full, less than twice as much."""
+  room = target.limits.shared_memory
+  for u in root.toposort:
+    if u.op is Ops.STAGE:
+      loops = {*u.src[1:], *[r for r in u.src[0].ranges if kind(r) in REPLICATED]}
+      if 2 * u.dtype.itemsize * math.prod([max(size_of(r), 1) for r in loops]) > room > 0:
+        return False
+  return True
+
+
 @lru_cache(maxsize=8)
 def _tile_of(stage: UOp, loop_id: int, target: Target, gates: tuple[UOp, ...]) -> Tile:
-  """`Tile.of`, which is asked twice for each STAGE: whether it fits, and when the kernel is lowered."""
+  """`Tile.of`, which is asked twice for a large STAGE: whether it fits, and when the kernel is lowered."""
   return Tile.of(stage, loop_id, target, gates=gates)
 
 
