@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import tiny_tensor.realize as realize
 from tiny_sched import blocks, schedule_cache_clear
 from tiny_tensor import Tensor, Variable
-from tiny_uop import dtypes
+from tiny_uop import Ops, dtypes
 from tiny_uop.context import Context
 
 Array = np.ndarray[Any, Any]
@@ -27,6 +27,7 @@ Array = np.ndarray[Any, Any]
 def every_size() -> Iterator[None]:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(blocks, "LEAST_SCORES", 0)
+    patch.setattr(blocks, "LEAST_HEADS", 1)
     patch.setattr(realize, "in_order", lambda device: True)
     schedule_cache_clear()
     yield
@@ -272,3 +273,166 @@ def test_masks_whose_edge_is_no_line() -> None:
     assert is_one_kernel(got)
     scores = np.where(seen, q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2), -np.inf)
     close(got, attention(scores, v.astype(np.float64)), 1e-5)
+
+
+# *** gradients ***
+
+
+def some(rows: int, columns: int) -> Array:
+  """Half of the pairs, and all of the first column."""
+  found = np.random.default_rng(rows).random((rows, columns)) < 0.5
+  found[:, 0] = True
+  return found
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: str, cap: bool) -> Tensor:
+  """softmax(scores) · values, written out."""
+  scores = q @ k.transpose(-1, -2) * scale
+  if cap:
+    scores = (scores / 5).tanh() * 5
+  rows, columns = Tensor.arange(q.shape[-2]).unsqueeze(1), Tensor.arange(k.shape[-2])
+  if mask == "dropout":
+    return scores.softmax(-1) * Tensor(some(int(q.shape[-2]), int(k.shape[-2]))).realize() * 2 @ v
+  if mask == "random":
+    scores = Tensor(some(int(q.shape[-2]), int(k.shape[-2]))).realize().where(scores, -math.inf)
+  elif mask != "none":
+    visible = columns <= rows if mask == "causal" else (columns <= rows) & (columns > rows - 40)
+    scores = visible.where(scores, -math.inf)
+  return scores.softmax(-1) @ v
+
+
+def gradients_by_the_formula(
+  q: Array, k: Array, v: Array, g: Array, scale: float, mask: str, cap: bool
+) -> tuple[Array, ...]:
+  """(results, gradients of q, k and v) in float64."""
+  q, k, v, g = (x.astype(np.float64) for x in (q, k, v, g))
+  rows, columns = np.arange(q.shape[-2])[:, None], np.arange(k.shape[-2])
+  given = some(q.shape[-2], k.shape[-2])
+  seen = {"causal": columns <= rows, "window": (columns <= rows) & (columns > rows - 40), "random": given}.get(mask)
+  kept = given * 2.0 if mask == "dropout" else 1.0
+  scores = q @ k.swapaxes(-1, -2) * scale
+  slope = np.full_like(scores, scale)
+  if cap:
+    scores = 5 * np.tanh(scores / 5)
+    slope *= 1 - (scores / 5) ** 2
+  if seen is not None:
+    scores = np.where(seen, scores, -np.inf)
+  weights = np.exp(scores - scores.max(-1, keepdims=True))
+  weights /= weights.sum(-1, keepdims=True)
+  of_weights = g @ v.swapaxes(-1, -2) * kept
+  of_scores = weights * (of_weights - (weights * of_weights).sum(-1, keepdims=True)) * slope
+  return (weights * kept) @ v, of_scores @ k, of_scores.swapaxes(-1, -2) @ q, (weights * kept).swapaxes(-1, -2) @ g
+
+
+def check_gradients(
+  heads: int, length: int, seen: int, size: int, width: int, scale: float, mask: str, cap: bool, dtype: str = "float32"
+) -> None:
+  shapes = ((heads, length, size), (heads, seen, size), (heads, seen, width), (heads, length, width))
+  a, b, c, g = (normal(n, *shape).astype(dtype) for n, shape in enumerate(shapes))
+  q, k, v = (Tensor(x).realize().requires_grad_() for x in (a, b, c))
+  got = attended(q, k, v, scale, mask, cap)
+  (got * Tensor(g).realize()).sum().backward()
+  assert q.grad is not None and k.grad is not None and v.grad is not None
+  results = [got, q.grad, k.grad, v.grad]
+  if min(length, seen) >= 2 * max(size, width):
+    forward, backward = f"softmax_{heads}x{length}x{width}_r{seen}", f"softmax_gradients_{heads}x{length}x{seen}"
+    assert blocks_of(results) == [forward, backward]
+  got.realize(*results[1:])
+  for found, wanted in zip(results, gradients_by_the_formula(a, b, c, g, scale, mask, cap)):
+    close(found, wanted, 1e-13 if dtype == "float64" else 1e-5)
+
+
+def blocks_of(results: list[Tensor]) -> list[str]:
+  """The names of the kernels of blocks; none of the others has an element for each pair."""
+  linear = realize.plan_tensors(results)[0]
+  names = [call.src[0].arg.name for call in linear.src]
+  assert not any(name.startswith("reduce") for name in names)
+  return [name for name in names if name.startswith("softmax")]
+
+
+@pytest.mark.parametrize("device", ["CPU", pytest.param("REF", marks=pytest.mark.nightly)])
+def test_gradients_are_one_kernel(device: str) -> None:
+  with Context(DEVICE=device):
+    check_gradients(2, 64, 64, 16, 16, 0.25, "causal", False)
+
+
+@pytest.mark.parametrize("mask", ["window", "random", pytest.param("dropout", marks=pytest.mark.nightly)])
+def test_gradients_of_other_lengths_and_widths(mask: str) -> None:
+  check_gradients(3, 144, 128, 16, 24, 0.5, mask, mask == "window")
+
+
+@pytest.mark.nightly
+def test_gradients_in_float64() -> None:
+  check_gradients(2, 128, 64, 16, 16, 0.25, "none", False, "float64")
+
+
+@pytest.mark.nightly
+@given(
+  heads=st.integers(1, 4),
+  length=st.sampled_from([32, 64, 96, 144, 192, 256]),
+  seen=st.sampled_from([32, 64, 96, 128, 192]),
+  size=st.sampled_from([16, 20, 32]),
+  width=st.sampled_from([16, 24, 40]),
+  scale=st.sampled_from([1.0, 0.25]),
+  mask=st.sampled_from(["none", "causal", "window", "random", "dropout"]),
+  cap=st.booleans(),
+)
+def test_any_gradients(**case: Any) -> None:
+  if case["mask"] == "window" and case["length"] > case["seen"] + 39:
+    case["mask"] = "causal"  # no row sees nothing
+  check_gradients(**case)
+
+
+def test_gradients_take_memory_of_rows_only() -> None:
+  q, k, v = (Tensor(normal(n, 2, 512, 16)).realize().requires_grad_() for n in range(3))
+  got = q.scaled_dot_product_attention(k, v, is_causal=True)
+  got.square().sum().backward()
+  assert q.grad is not None and k.grad is not None and v.grad is not None
+  results = [q.grad, k.grad, v.grad]
+  assert blocks_of(results) == ["softmax_2x512x16_r512", "softmax_gradients_2x512x512"]
+  held = {b for call in realize.plan_tensors(results)[0].src for a in call.src[1:] for b in a.toposort}
+  assert sum(b.arg[1] * b.dtype.itemsize for b in held if b.op is Ops.BUFFER) < 512 * 512 * 4
+
+
+@pytest.mark.parametrize("computed", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_two_layers_of_attention(computed: bool) -> None:
+  """What the second layer attends to is made of the first one's results, and so are its gradients."""
+  x = normal(0, 2, 64, 16)
+  mixed = [normal(n, 16, 16) / 4 for n in range(1, 5)]
+
+  def of(start: Tensor) -> Tensor:
+    for a, b in (mixed[:2], mixed[2:]):
+      h = start.tanh()
+      start = start + h.scaled_dot_product_attention(h @ Tensor(a), h @ Tensor(b), is_causal=True)
+    return start.square().sum()
+
+  start = Tensor(x).realize().requires_grad_()
+  of(start).backward()
+  assert start.grad is not None
+  names = [name for name in kernels(start.grad) if name.startswith("softmax")]
+  assert names == ["softmax_2x64x16_r64"] * 2 + ["softmax_gradients_2x64x64"] * 2
+  if not computed:
+    return
+  way, step = normal(9, 2, 64, 16).astype(np.float64), 1e-6
+  ends = [of(Tensor(x.astype(np.float64) + sign * step * way)).item() for sign in (1, -1)]
+  found = float((start.grad.numpy() * way).sum())
+  assert math.isclose(found, (ends[0] - ends[1]) / (2 * step), rel_tol=1e-4)
+
+
+def test_gradients_with_weights_that_are_wanted() -> None:
+  """Near misses: what else needs the weights, or a gradient of the scores."""
+  q, k, v = (Tensor(normal(n, 2, 64, 16)).realize().requires_grad_() for n in range(3))
+  bias = Tensor(normal(3, 64, 64)).realize().requires_grad_()
+  weights = (q @ k.transpose(-1, -2) + bias).softmax(-1)
+  (weights @ v).square().sum().backward()
+  assert q.grad is not None and bias.grad is not None
+  assert not any(name.startswith("softmax") for name in kernels(bias.grad))
+  names = [call.src[0].arg.name for call in realize.plan_tensors([q.grad, weights])[0].src]
+  assert not any(name.startswith("softmax") for name in names)
+
+
+def test_few_heads_keep_their_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(blocks, "LEAST_HEADS", 3)
+  q = Tensor(normal(0, 2, 64, 16)).realize().requires_grad_()
+  q.scaled_dot_product_attention(q, q).square().sum().backward()
+  assert q.grad is not None and not any(name.startswith("softmax") for name in kernels(q.grad))

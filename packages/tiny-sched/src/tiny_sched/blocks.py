@@ -51,6 +51,9 @@ SQUARE = 16
 """Masks of pairs are transposed in squares."""
 CHEAP = 32
 """Operations on an element of the columns' side, or of the values, which each block of rows does again."""
+LEAST_HEADS = 8
+"""Rows of scores that have nothing to do with each other, from which on gradients are made in blocks: what their kernel
+adds up over the columns it adds up one after another, so that threads share nothing but these."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,21 @@ class WeightedSum:
     if not mine or not theirs:
       return None
     return _times(mine), _times(theirs)
+
+
+@dataclass(frozen=True)
+class PairSum:
+  """Σ coefficient · values over one counter of pairs, the lane (`over_lanes`) or the other, for each of the other."""
+
+  coefficient: UOp
+  """What a pair has: an expression of the sums of pairs and of what its row and its column have."""
+  values: UOp
+  columns: tuple[UOp, ...]
+  """The loops of the result that only values depend on."""
+  over_lanes: bool
+  index: Index
+  shape: Shape
+  dtype: DType
 
 
 def _product_of(u: UOp, dtype: DType) -> Iterator[UOp]:
@@ -176,10 +194,46 @@ def _extent(loop: UOp) -> int:
   return int(loop.src[0].vmax)
 
 
-def kernel_of_blocks(w: WeightedSum, dtype: DType, index: Index, shape: Shape) -> UOp:
+def kernel_of_blocks(w: WeightedSum, dtype: DType, index: Index, shape: Shape, statistics: bool = False) -> UOp:
   """The kernel that stores the sum, of type `dtype`, at each `index` of a result of that shape in PARAM 0; what it is
-  made of are the other PARAMs."""
-  return _Blocks(w).kernel(dtype, index, shape)
+  made of are the other PARAMs. With `statistics`, PARAM 1 has the maximum of each row and PARAM 2 the sum of its
+  weights, at `row_place`."""
+  return _Blocks(w).kernel(dtype, index, shape, statistics)
+
+
+def row_place(w: WeightedSum) -> UOp:
+  """Where the statistics of a row are."""
+  loops = sorted((*w.rows, w.lane), key=lambda r: r.arg[0])
+  return flatten(tuple(loops), tuple(map(_extent, loops)))
+
+
+def fits_gradients(w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSum]) -> bool:
+  """Whether a kernel of gradients is worth its while; `w` has keys as lanes. Unlike the forward kernel's, its blocks
+  have no iterations past an end, or done again: each is added."""
+  long, wide = _extent(w.lane), _extent(w.j)
+  rows, columns = rows_of_block(long), columns_of_block(wide)
+  if any(r.src[0].op is not Ops.CONST for r in (*w.rows, w.lane, w.j)) or long % rows or wide % columns:
+    return False
+  if math.prod(map(_extent, w.rows)) < LEAST_HEADS or long * wide < LEAST_SCORES:
+    return False
+  sides = [(_extent(u.src[1]), *pair) for u in sums if (pair := w.sides(u)) is not None]
+  held = sum(n for n, *_ in sides) + sum(math.prod(map(_extent, r.columns)) for r in results if not r.over_lanes)
+  held += columns * max(len(sums), len({r.coefficient for r in results}))
+  return (
+    len(sides) == len(sums)
+    and all(_is_read(u) for *_, u in sides)
+    and all(_is_read(r.values) and r.dtype is w.dtype for r in results)
+    and all(n >= LEAST_TIMES for n, *_ in sides)
+    and (held * rows + wide) * w.dtype.itemsize <= NEAR
+  )
+
+
+def kernel_of_gradients(
+  w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSum], of_rows: dict[UOp, UOp]
+) -> UOp:
+  """The kernel that stores results in PARAMs from 0 on. `w` has keys as lanes, and queries as its other counter;
+  `of_rows` are expressions of queries that coefficients have, and how each is made."""
+  return _Gradients(w).gradients(sums, results, of_rows)
 
 
 Element = Callable[[UOp, UOp], UOp]
@@ -249,7 +303,7 @@ class _Blocks:
       return first, last
     return (last, first) if grows.vmax <= 0 else (first.minimum(last), first.maximum(last))
 
-  def kernel(self, dtype: DType, index: Index, shape: Shape) -> UOp:
+  def kernel(self, dtype: DType, index: Index, shape: Shape, statistics: bool) -> UOp:
     w, many, wide = self.w, self.many, self.wide
     size = math.prod(map(_extent, w.columns))
     peaks, sums, scales = self.near(many), self.near(many), self.near(many)
@@ -325,7 +379,16 @@ class _Blocks:
     out = UOp.param(0, dtype.ptr(math.prod([int(s) for s in shape])))
     stored = out.index(target).store(value if value.dtype is dtype else value.cast(dtype))
     name = f"softmax_{math.prod(map(_extent, w.rows))}x{_extent(w.lane)}x{size}_r{_extent(w.j)}"
-    return UOp.sink(stored.end(i, *columns.values()).end(*self.around), arg=KernelInfo(name))
+    effect = stored.end(i, *columns.values())
+    if statistics:
+      i, many_rows = self.loop(many), math.prod(map(_extent, (*w.rows, w.lane)))
+      place = simplify(self.at(row_place(w), self.row(i)))
+      kept = [
+        UOp.param(n, w.dtype.ptr(many_rows)).index(place).store(memory.after(done).index(i).load())
+        for n, memory in ((1, peaks), (2, sums))
+      ]
+      effect = UOp.group(effect, UOp.group(*kept).end(i))
+    return UOp.sink(effect.end(*self.around), arg=KernelInfo(name))
 
   def offset(self, columns: dict[UOp, UOp]) -> UOp:
     return flatten(tuple(columns.values()), tuple([_extent(c) for c in columns]))
@@ -362,6 +425,97 @@ class _Blocks:
   def filled(self, memory: UOp, size: int, value: UOp) -> UOp:
     i = self.loop(size)
     return memory.after(*self.around).index(i).store(value).end(i)
+
+
+class _Gradients(_Blocks):
+  """The kernel of gradients: a block of columns of the softmax as lanes, over blocks of its rows.
+
+  For each block of columns j there are, in near memory, the columns' side of each sum of pairs (keys and values,
+  transposed) and the results of columns, acc. Then for each block of rows i
+
+      s[i, j]   = Σ_d q[i, d] · k[j, d],  dP[i, j] = Σ_c g[i, c] · v[j, c]
+      P[i, j], dS[i, j] = coefficients           in their places, from s, dP and what the row has
+      acc[c, j] = acc[c, j] + Σ_i P[i, j] · g[i, c], and Σ_i dS[i, j] · q[i, d]
+      dq[i, d]  = dq[i, d] + Σ_j dS[i, j] · k[j, d]                     in the result itself
+
+  so that each pair is looked at once. Other blocks of columns go on with dq, so threads share the other loops only.
+  """
+
+  def gradients(self, sums: Sequence[UOp], results: Sequence[PairSum], of_rows: dict[UOp, UOp]) -> UOp:
+    w, many, wide = self.w, self.many, self.wide
+    zero, size, heads = UOp.const(w.dtype, 0), _extent(w.j), list(self.rows.values())
+    outs = [UOp.param(n, r.dtype.ptr(math.prod([int(s) for s in r.shape]))) for n, r in enumerate(results)]
+
+    # once for all blocks
+    made: dict[UOp, UOp] = {}
+    for u, value in of_rows.items():
+      memory, j = self.near(size), self.loop(size)
+      filled = memory.after(*heads).index(j).store(self.at(value, None, j)).end(j)
+      made[u] = memory.after(filled).index(w.j).load()
+    begun: dict[int, UOp] = {}
+    for n, r in enumerate(results):
+      if r.over_lanes:
+        columns, j = {c: self.loop(c.src[0]) for c in r.columns}, self.loop(size)
+        cell = outs[n].after(*heads).index(self.target(r, columns, None, j))
+        begun[n] = cell.store(zero).end(j, *columns.values())
+
+    # once for a block of columns
+    sizes = {n: math.prod(map(_extent, r.columns)) for n, r in enumerate(results) if not r.over_lanes}
+    held = {n: self.near(size * many) for n, size in sizes.items()}
+    fresh = {n: self.filled(memory, sizes[n] * many, zero) for n, memory in held.items()}
+    first, blocks = self.bounds()
+    turn = self.loop(blocks)
+    column = simplify(first + turn) * wide
+    sides = {u: self.sides(u, column, turn) for u in sums}
+
+    # what the sums of pairs are, and what is made of them
+    coefficients = list(dict.fromkeys([r.coefficient for r in results]))
+    pairs = [self.near(wide * many) for _ in range(max(len(sums), len(coefficients)))]
+    before = []
+    for u, memory in zip(sums, pairs):
+      mine, theirs = sides[u]
+      j, i, term = self.loop(wide), self.loop(many), self.loop(u.src[1].src[0], AxisType.REDUCE)
+      value = (mine.index(term * many + i).load() * theirs(j, term)).reduce(Ops.ADD, term)
+      before.append(memory.after(turn).index(j * many + i).store(value).end(j, i))
+    j, i = self.loop(wide), self.loop(many)
+    known = {u: memory.after(*before).index(j * many + i).load() for u, memory in zip(sums, pairs)} | made
+    stores = [
+      memory.after(*before, turn).index(j * many + i).store(self.at(c.substitute(known), self.row(i), column + j))
+      for c, memory in zip(coefficients, pairs)
+    ]
+    finished = UOp.group(*stores).end(j, i)
+    ready = {c: memory.after(finished) for c, memory in zip(coefficients, pairs)}
+
+    # results
+    effects = []
+    for n, r in enumerate(results):
+      columns = {c: self.loop(c.src[0]) for c in r.columns}
+      coefficient = ready[r.coefficient]
+      if r.over_lanes:
+        j, i = self.loop(wide), self.loop(many, AxisType.REDUCE)
+        value = coefficient.index(j * many + i).load() * self.at(r.values.substitute(columns), self.row(i))
+        cell = outs[n].after(begun[n], turn).index(self.target(r, columns, None, column + j))
+        effects.append(cell.store(cell.load() + value.reduce(Ops.ADD, i)).end(j, *columns.values()))
+      else:
+        i, j = self.loop(many), self.loop(wide, AxisType.REDUCE)
+        value = coefficient.index(j * many + i).load() * self.at(r.values.substitute(columns), None, column + j)
+        place = flatten(tuple(columns.values()), tuple(map(_extent, r.columns))) * many + i
+        cell = held[n].after(fresh[n], turn).index(place)
+        effects.append(cell.store(cell.load() + value.reduce(Ops.ADD, j)).end(*columns.values(), i))
+    done = UOp.group(*effects).end(turn)
+    stored = []
+    for n, memory in held.items():
+      r = results[n]
+      columns, i = {c: self.loop(c.src[0]) for c in r.columns}, self.loop(many)
+      place = flatten(tuple(columns.values()), tuple(map(_extent, r.columns))) * many + i
+      value = memory.after(done).index(place).load()
+      stored.append(outs[n].index(self.target(r, columns, self.row(i), None)).store(value).end(i, *columns.values()))
+    name = f"softmax_gradients_{math.prod(map(_extent, w.rows))}x{size}x{_extent(w.lane)}"
+    return UOp.sink(UOp.group(*stored).end(self.block).end(*heads), arg=KernelInfo(name))
+
+  def target(self, r: PairSum, columns: dict[UOp, UOp], row: UOp | None, column: UOp | None) -> UOp:
+    """Where an element of a result is."""
+    return simplify(self.at(flatten(r.index, r.shape).substitute(columns), row, column))
 
 
 def _finite(peak: UOp) -> UOp:

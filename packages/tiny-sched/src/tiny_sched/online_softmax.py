@@ -42,15 +42,15 @@ MOST_STEPS = 4000
 """Of taking an expression apart: a score is there for its weight, its maximum and its sum."""
 CHEAP = 4
 """Operations on an element that is used in many places, which may well be done again in each."""
-_EXPONENTIALS = frozenset({Ops.EXP})
-_ENDS = frozenset({*MEMORY, Ops.COPY, Ops.CONTIGUOUS, Ops.BARRIER, Ops.CALL})
+EXPONENTIALS = frozenset({Ops.EXP})
+ENDS = frozenset({*MEMORY, Ops.COPY, Ops.CONTIGUOUS, Ops.BARRIER, Ops.CALL})
 
 
 def sums_in_blocks(sink: UOp, in_order: InOrder) -> UOp:
   """The graph with a kernel of blocks for each sum weighted by a softmax, where that pays."""
   nodes = value_nodes(sink)
   users = users_of(nodes)
-  calls = dict([call for u in nodes if _may_be(u) and (call := _in_blocks(u, users, in_order)) is not None])
+  calls = dict([call for u in nodes if may_be_weighted(u) and (call := _in_blocks(u, users, in_order)) is not None])
   if not calls:
     return sink
   done: dict[UOp, UOp] = {}
@@ -64,17 +64,17 @@ def sums_in_blocks(sink: UOp, in_order: InOrder) -> UOp:
   return done[sink]
 
 
-def _may_be(u: UOp) -> bool:
+def may_be_weighted(u: UOp) -> bool:
   """Whether a node is a sum over one long axis, of what is made by an exponential less a maximum over as many."""
   if u.op is not Ops.REDUCE or u.arg[0] is not Ops.ADD or len(u.arg[1]) != 1 or u.dtype.kind != "float":
     return False
   if any(known(s) is None for s in u.shape):
     return False
   pairs = max(map(largest, u.shape)) * largest(u.src[0].shape[u.arg[1][0]])  # of a head, at most
-  return pairs >= blocks.LEAST_SCORES and any(below.op in _EXPONENTIALS for below in _elementwise_below(u.src[0]))
+  return pairs >= blocks.LEAST_SCORES and any(below.op in EXPONENTIALS for below in elementwise_below(u.src[0]))
 
 
-def _elementwise_below(u: UOp) -> Iterator[UOp]:
+def elementwise_below(u: UOp) -> Iterator[UOp]:
   """The nodes of an expression, down to memory and to reductions."""
   seen, stack = set[UOp](), [u]
   while stack:
@@ -82,18 +82,19 @@ def _elementwise_below(u: UOp) -> Iterator[UOp]:
       continue
     seen.add(node)
     yield node
-    if node.op not in _ENDS and node.op is not Ops.REDUCE:
+    if node.op not in ENDS and node.op is not Ops.REDUCE:
       stack.extend(node.src)
 
 
-def _dear_factors(u: UOp, scores: frozenset[UOp]) -> set[UOp]:
-  """What gets memory, since each block of rows would compute it again: keys with a rotary embedding, and the like."""
+def dear_factors(u: UOp, scores: frozenset[UOp], most: int = CHEAP) -> set[UOp]:
+  """What gets memory, since each block of rows would compute it again, which takes more than so many operations: keys
+  with a rotary embedding, and the like."""
   held = set[UOp]()
   for reduce in (u, *scores):
     for factor in _factor_nodes(reduce.src[0]):
-      below = list(_elementwise_below(factor))
+      below = list(elementwise_below(factor))
       uses = largest_size(reduce.src[0].shape) // max(largest_size(factor.shape), 1)
-      dear = sum(node.op in GroupOp.Elementwise for node in below) > CHEAP and uses >= CHEAP
+      dear = sum(node.op in GroupOp.Elementwise for node in below) > most and uses >= CHEAP
       if dear and scores.isdisjoint(below):
         held.add(factor)
   return held
@@ -110,10 +111,10 @@ def _factor_nodes(u: UOp) -> Iterator[UOp]:
     yield u
 
 
-def _reads(u: UOp) -> bool:
+def reads(u: UOp) -> bool:
   """Whether a reduction is of anything in memory."""
-  below = list(_elementwise_below(u.src[0]))
-  return any(s.op in _ENDS for s in below) or any(_reads(s) for s in below if s.op is Ops.REDUCE)
+  below = list(elementwise_below(u.src[0]))
+  return any(s.op in ENDS for s in below) or any(reads(s) for s in below if s.op is Ops.REDUCE)
 
 
 def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], in_order: InOrder) -> tuple[UOp, UOp] | None:
@@ -121,18 +122,18 @@ def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], in_order: InOrder) -> tuple[
   it is not weighted by a softmax, or better stays."""
   if not isinstance(u.device, str) or not in_order(u.device):
     return None
-  scores = _scores(u)
+  scores = scores_of(u)
   if scores is None or not _only_for(scores, u, users):
     return None
   inputs: dict[UOp, int] = {}
-  held = _dear_factors(u, scores)
+  held = dear_factors(u, scores)
 
   def is_end(node: UOp) -> bool:
     if node in held:
       return True
     if node.op is Ops.REDUCE:
-      return node not in scores and _reads(node)  # a count of positions needs no loop
-    return node.op in _ENDS or is_reinterpretation(node)
+      return node not in scores and reads(node)  # a count of positions needs no loop
+    return node.op in ENDS or is_reinterpretation(node)
 
   def value_at(access: ElementAccess, _: int) -> UOp:
     slot = inputs.setdefault(access.node, len(inputs) + 1)
@@ -155,14 +156,14 @@ def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], in_order: InOrder) -> tuple[
   return last, UOp(Ops.CALL, last.dtype, (kernel, UOp(Ops.DEVICE, arg=u.device), *inputs), 0)
 
 
-def _scores(u: UOp) -> frozenset[UOp] | None:
+def scores_of(u: UOp) -> frozenset[UOp] | None:
   """The reductions that a weighted sum has inside: maxima and sums of its rows, and those that make a score of each
   pair of a row and a column; None where there are none of these."""
   length = u.src[0].shape[u.arg[1][0]]
   rows, pairs = set[UOp](), set[UOp]()
   stack, seen = [u.src[0]], set[UOp]()
   while stack:
-    for node in _elementwise_below(stack.pop()):
+    for node in elementwise_below(stack.pop()):
       if node.op is not Ops.REDUCE or node in seen:
         continue
       seen.add(node)
@@ -170,7 +171,7 @@ def _scores(u: UOp) -> frozenset[UOp] | None:
       if len(summed) == 1 and same_size(summed[0], length) and _may_be_row(node):
         rows.add(node)
         stack.append(node.src[0])
-      elif node.arg[0] is Ops.ADD and largest_size(node.shape) >= blocks.LEAST_SCORES and _makes_pairs(node):
+      elif node.arg[0] is Ops.ADD and largest_size(node.shape) >= blocks.LEAST_SCORES and makes_pairs(node):
         pairs.add(node)
         stack.append(node.src[0])
   return frozenset(rows | pairs) if rows and pairs else None
@@ -181,10 +182,10 @@ def _may_be_row(u: UOp) -> bool:
   term = u.src[0]
   while term.op in GroupOp.Movement:
     term = term.src[0]
-  return u.arg[0] is Ops.MAX or (u.arg[0] is Ops.ADD and term.op in _EXPONENTIALS)
+  return u.arg[0] is Ops.MAX or (u.arg[0] is Ops.ADD and term.op in EXPONENTIALS)
 
 
-def _makes_pairs(u: UOp) -> bool:
+def makes_pairs(u: UOp) -> bool:
   """Whether a sum of products has more elements than what it is made of."""
   product = u.src[0]
   while product.op in GroupOp.Movement:
@@ -195,10 +196,10 @@ def _makes_pairs(u: UOp) -> bool:
 
 
 def _distinct(u: UOp) -> int:
-  """How many elements a view shows, at most: those of what is expanded."""
+  """How many elements a view shows, at most: those of what is expanded. Where some are 0, those of what is not."""
   least = largest_size(u.shape)
-  while u.op in GroupOp.Movement or u.op is Ops.CAST:
-    u = u.src[0]
+  while u.op in GroupOp.Movement or u.op is Ops.CAST or (u.op is Ops.WHERE and _is_zero(u.src[2].base)):
+    u = u.src[1] if u.op is Ops.WHERE else u.src[0]
     least = min(least, largest_size(u.shape))
   return least
 
@@ -243,13 +244,13 @@ def weighted_sum(value: UOp, loops: Sequence[UOp]) -> WeightedSum | None:
     return None
   term, j = value.src
   wide = dtypes.promote(value.dtype, dtypes.float32)
-  exponentials = [f for f in _factors(term) if f.op in _EXPONENTIALS]
+  exponentials = [f for f in factors_of(term) if f.op in EXPONENTIALS]
   if len(exponentials) != 1 or (found := _less_maximum(exponentials[0], j)) is None:
     return None
   weight, (score, maximum) = exponentials[0], found
   rows = [r for r in loops if r in maximum.ranges]
   columns = [r for r in loops if r not in maximum.ranges]
-  others = [f for f in _factors(term) if f is not weight]
+  others = [f for f in factors_of(term) if f is not weight]
   total = next((t for f in others for t in f.toposort if _is_total(t, weight, j)), None)
   conditions = [f for f in others if f.dtype.kind == "bool"]
   outside = [f for f in others if j not in f.ranges and f not in conditions]
@@ -275,7 +276,7 @@ def weighted_sum(value: UOp, loops: Sequence[UOp]) -> WeightedSum | None:
     kept = [c for c in conditions if j not in c.ranges]
     made = WeightedSum(
       tuple([r for r in rows if r is not lane]), lane, tuple(columns), j, score, maximum, total, weight,
-      _product(of_pairs, wide), _product(values, wide), _product(outside, wide), together(kept) if kept else None, wide,
+      product(of_pairs, wide), product(values, wide), product(outside, wide), together(kept) if kept else None, wide,
     )  # fmt: skip
     if made.is_separable():
       return made
@@ -292,20 +293,20 @@ def _below(u: UOp, roots: Sequence[UOp | None]) -> bool:
   return any(root is not None and u in root.toposort for root in roots)
 
 
-def _factors(u: UOp) -> list[UOp]:
+def factors_of(u: UOp) -> list[UOp]:
   """The factors of a product of floats; rounding to fewer bits on the way is left out. Where a term is 0 otherwise, its
   condition is one of them."""
   if u.op is Ops.MUL:
-    return [*_factors(u.src[0]), *_factors(u.src[1])]
+    return [*factors_of(u.src[0]), *factors_of(u.src[1])]
   if u.op is Ops.FDIV and not _is_one(u.src[0]):
-    return [*_factors(u.src[0]), u.const_like(1) / u.src[1]]
+    return [*factors_of(u.src[0]), u.const_like(1) / u.src[1]]
   if u.op is Ops.CAST and u.src[0].dtype.kind == "float":
-    return _factors(u.src[0])
+    return factors_of(u.src[0])
   if u.op is Ops.WHERE and (_is_zero(u.src[1]) or _is_zero(u.src[2])):
     condition, yes, no = u.src
     if _is_zero(no):
-      return [condition, *_factors(yes)]
-    return [tidy(condition.logical_not()), *_factors(no)]
+      return [condition, *factors_of(yes)]
+    return [tidy(condition.logical_not()), *factors_of(no)]
   return [u]
 
 
@@ -317,7 +318,7 @@ def _is_zero(u: UOp) -> bool:
   return u.op is Ops.CONST and type(u.arg) is not tuple and u.arg == 0
 
 
-def _product(factors: Sequence[UOp], dtype: object) -> UOp | None:
+def product(factors: Sequence[UOp], dtype: object) -> UOp | None:
   """The product in one type; None of nothing."""
   found: UOp | None = None
   for f in factors:

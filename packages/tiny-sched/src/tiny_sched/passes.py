@@ -75,7 +75,8 @@ def in_blocks(sink: UOp, in_order: InOrder) -> UOp:
     return sink
   with undivided:  # few graphs need it
     from tiny_sched.online_softmax import sums_in_blocks
-  new = sums_in_blocks(sink, in_order)
+    from tiny_sched.softmax_gradients import gradients_in_blocks
+  new = sums_in_blocks(gradients_in_blocks(sink, in_order), in_order)
   return sink if new is sink else simplify_graph(new)
 
 
