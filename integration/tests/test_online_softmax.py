@@ -339,7 +339,8 @@ def check_gradients(
     assert blocks_of(results) == [forward, backward]
   got.realize(*results[1:])
   for found, wanted in zip(results, gradients_by_the_formula(a, b, c, g, scale, mask, cap)):
-    close(found, wanted, 1e-13 if dtype == "float64" else 1e-5)
+    # scores that are computed again are not those of the maximum to the bit: errors are in proportion to the largest
+    close(found, wanted, (1e-14 if dtype == "float64" else 5e-6) * max(1.0, float(np.abs(wanted).max())))
 
 
 def blocks_of(results: list[Tensor]) -> list[str]:
