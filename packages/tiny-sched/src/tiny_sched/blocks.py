@@ -110,9 +110,8 @@ class WeightedSum:
       if self.lane in f.ranges and self.j in f.ranges:
         return None
       (theirs if self.j in f.ranges else mine).append(f)
-    if not mine or not theirs:
-      return None
-    return _times(mine), _times(theirs)
+    of_rows, of_columns = product(mine, self.dtype), product(theirs, self.dtype)
+    return None if of_rows is None or of_columns is None else (of_rows, of_columns)
 
 
 @dataclass(frozen=True)
@@ -141,10 +140,12 @@ def _product_of(u: UOp, dtype: DType) -> Iterator[UOp]:
     yield u if u.dtype is dtype else u.cast(dtype)
 
 
-def _times(factors: Sequence[UOp]) -> UOp:
-  found = factors[0]
-  for f in factors[1:]:
-    found = found * f
+def product(factors: Sequence[UOp], dtype: DType) -> UOp | None:
+  """The product in one type; None of nothing."""
+  found: UOp | None = None
+  for f in factors:
+    wide = f if f.dtype is dtype else f.cast(dtype)
+    found = wide if found is None else found * wide
   return found
 
 

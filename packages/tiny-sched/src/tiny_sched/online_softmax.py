@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tiny_sched import blocks
-from tiny_sched.blocks import WeightedSum, fits, kernel_of_blocks
+from tiny_sched.blocks import WeightedSum, fits, kernel_of_blocks, product
 from tiny_sched.conditions import together
 from tiny_sched.index import ZERO, flatten, known, largest, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
@@ -316,15 +316,6 @@ def _is_one(u: UOp) -> bool:
 
 def _is_zero(u: UOp) -> bool:
   return u.op is Ops.CONST and type(u.arg) is not tuple and u.arg == 0
-
-
-def product(factors: Sequence[UOp], dtype: object) -> UOp | None:
-  """The product in one type; None of nothing."""
-  found: UOp | None = None
-  for f in factors:
-    wide = f if f.dtype is dtype else f.cast(dtype)  # type: ignore[arg-type]
-    found = wide if found is None else found * wide
-  return found
 
 
 def _less_maximum(weight: UOp, j: UOp) -> tuple[UOp, UOp] | None:

@@ -31,6 +31,7 @@ from tiny_sched.blocks import (
   fits_gradients,
   kernel_of_blocks,
   kernel_of_gradients,
+  product,
   row_place,
 )
 from tiny_sched.conditions import together
@@ -46,7 +47,6 @@ from tiny_sched.online_softmax import (
   factors_of,
   makes_pairs,
   may_be_weighted,
-  product,
   reads,
   scores_of,
   weighted_sum,
