@@ -384,6 +384,26 @@ def test_any_gradients(**case: Any) -> None:
   check_gradients(**case)
 
 
+def test_gradients_of_keys_that_heads_share() -> None:
+  """What each head has of a key's gradient is added up behind the kernel."""
+  a, g = normal(0, 4, 64, 16), normal(3, 4, 64, 16)
+  b, c = normal(1, 2, 64, 16), normal(2, 2, 64, 16)
+  q, k, v = (Tensor(x).realize().requires_grad_() for x in (a, b, c))
+  keys, values = (x.unsqueeze(1).expand(2, 2, 64, 16).reshape(4, 64, 16) for x in (k, v))
+  got = attended(q, keys, values, 0.25, "causal", False)
+  (got * Tensor(g).realize()).sum().backward()
+  assert q.grad is not None and k.grad is not None and v.grad is not None
+  results = [got, q.grad, k.grad, v.grad]
+  names = [call.src[0].arg.name for call in realize.plan_tensors(results)[0].src]
+  assert {"softmax_4x64x16_r64", "softmax_gradients_4x64x64"} <= {*names}
+  got.realize(*results[1:])
+  out, of_q, *of_shared = gradients_by_the_formula(
+    a, b.repeat(2, axis=0), c.repeat(2, axis=0), g, 0.25, "causal", False
+  )
+  for found, wanted in zip(results, (out, of_q, *(x.reshape(2, 2, 64, 16).sum(1) for x in of_shared))):
+    close(found, wanted, 5e-6 * max(1.0, float(np.abs(wanted).max())))
+
+
 def test_gradients_take_memory_of_rows_only() -> None:
   q, k, v = (Tensor(normal(n, 2, 512, 16)).realize().requires_grad_() for n in range(3))
   got = q.scaled_dot_product_attention(k, v, is_causal=True)
