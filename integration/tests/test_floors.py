@@ -48,7 +48,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("samples", "text", "proof", "updates"),
     ("spec",),
     ("passes", "testing", "text.golden"),
-    ("command_line",),
+    ("text.command_line",),
     ("__init__", "__main__"),
   ),
   "tiny-runtime": (

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny_tensor.realize as realize
-from tiny_sched import blocks, schedule_cache_clear
+from tiny_sched import schedule_cache_clear
+from tiny_sched.softmax import blocks
 from tiny_tensor import Tensor, Variable
 from tiny_uop import Ops, dtypes
 from tiny_uop.context import Context

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tiny_sched import schedule
-from tiny_sched.ranks import graph_lines
+from tiny_sched.devices.ranks import graph_lines
 from tiny_uop import (
   Collective,
   Context,

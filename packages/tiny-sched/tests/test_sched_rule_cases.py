@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tiny_sched.constant_rules import CONSTANT_RULES, LAYOUT_RULES, Constants
-from tiny_sched.device_rules import DEVICE_RULES, PART_RULES
+from tiny_sched.devices.rules import DEVICE_RULES, PART_RULES
 from tiny_sched.graph_rules import GRAPH_RULES
 from tiny_sched.value_rules import VALUE_RULES
 from tiny_uop.testing import RuleCase, rule_cases

@@ -17,9 +17,9 @@ from tiny_codegen.render.llvm.renderer import LLVMRenderer
 from tiny_codegen.render.llvm.target import cpu_target
 from tiny_codegen.target import CacheSizes
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, print_uop
-from tiny_uop import command_line as cli
 from tiny_uop.observe import span
 from tiny_uop.passes import Pass
+from tiny_uop.text import command_line as cli
 
 _OPT = re.compile(r"([A-Za-z]+)\((?:(\d+|None)(?:,(\d+|None|\([\d,]*\)))?)?\)")
 _EPILOG = """\

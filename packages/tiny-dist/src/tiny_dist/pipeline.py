@@ -14,7 +14,7 @@ from math import prod
 
 from tiny_dist.mesh import Mesh
 from tiny_dist.pieces import own_piece, own_pieces
-from tiny_sched.ranks import carried_out, noted
+from tiny_sched.devices.ranks import carried_out, noted
 from tiny_tensor import Tensor, nn
 from tiny_uop import Collective, Cut, UOp, dtypes
 

@@ -16,7 +16,7 @@ from tiny_dist.groups.protocol import Group, OnDevice, Overlapping
 from tiny_dist.start import started
 from tiny_dist.watch import Watch
 from tiny_runtime import Buffer, use_communicator
-from tiny_sched.ranks import graph_lines
+from tiny_sched.devices.ranks import graph_lines
 from tiny_tensor.methods.random import STREAM
 from tiny_uop import Collective, DType, dtypes
 from tiny_uop.context import ContextVar

@@ -11,7 +11,9 @@ from tiny_sched.normalise import Normal, normalise
 from tiny_sched.passes import PASSES, passes_for
 from tiny_sched.schedule import check_roots, instantiate
 from tiny_uop import Ops, UOp, print_uop
-from tiny_uop.command_line import (
+from tiny_uop.observe import span
+from tiny_uop.passes import Pass, run_passes
+from tiny_uop.text.command_line import (
   Graph,
   add_input_and_output,
   add_pass_options,
@@ -22,8 +24,6 @@ from tiny_uop.command_line import (
   selected,
   write_text,
 )
-from tiny_uop.observe import span
-from tiny_uop.passes import Pass, run_passes
 
 _EPILOG = """\
 --stop-after PASS and --start-after PASS cut the way in two: what the first half writes, the second one reads.

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tiny_sched.device_rules import DEVICE_RULES, PART_RULES, on_several_devices, roots_on_devices
+from tiny_sched.devices.ranks import collectives_in_order, digest_of, ranks_of
+from tiny_sched.devices.rules import DEVICE_RULES, PART_RULES, on_several_devices, roots_on_devices
 from tiny_sched.graph_rules import GRAPH_RULES
 from tiny_sched.index import clear_memos
 from tiny_sched.kernels import calls_of, kernel_of
@@ -14,7 +15,6 @@ from tiny_sched.memory_plan import plan_memory
 from tiny_sched.merge_kernels import merge_kernels
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import rangeify
-from tiny_sched.ranks import collectives_in_order, digest_of, ranks_of
 from tiny_sched.work import tracker
 from tiny_uop import Ops, PatternMatcher, UOp, graph_rewrite, is_kernel, spec, value_nodes
 from tiny_uop.locks import undivided
@@ -74,8 +74,8 @@ def in_blocks(sink: UOp, in_order: InOrder) -> UOp:
   if all(u.op is not Ops.EXP for u in value_nodes(sink)):
     return sink
   with undivided:  # few graphs need it
-    from tiny_sched.online_softmax import sums_in_blocks
-    from tiny_sched.softmax_gradients import gradients_in_blocks
+    from tiny_sched.softmax.gradients import gradients_in_blocks
+    from tiny_sched.softmax.online_softmax import sums_in_blocks
   new = sums_in_blocks(gradients_in_blocks(sink, in_order), in_order)
   return sink if new is sink else simplify_graph(new)
 

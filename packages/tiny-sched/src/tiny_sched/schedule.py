@@ -8,7 +8,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import NamedTuple
 
-from tiny_sched.device_rules import on_several_devices
+from tiny_sched.devices.rules import on_several_devices
 from tiny_sched.normalise import Given, Structure, is_arena, is_slot, nodes_of, normalise, slot_of, structure
 from tiny_sched.passes import InOrder, nowhere, passes_for
 from tiny_sched.versions import BufferVersions
@@ -60,7 +60,7 @@ def schedule(sink: UOp, in_order: InOrder = nowhere) -> UOp:
   """The calls that compute a tensor graph: SINK of AFTERs and STOREs → LINEAR of CALLs.
 
   `in_order` says of a device that its kernels are loops in order, on few threads, as a processor's are, and not threads
-  of workgroups: sums weighted by a softmax then become kernels of blocks (`online_softmax.py`). Such a function answers
+  of workgroups: sums weighted by a softmax then become kernels of blocks (`softmax/`). Such a function answers
   alike as long as it lives. Temporaries are views of one new arena BUFFER per device. Equal graphs over other buffers,
   or with other values bound to their variables, are found in a cache. Raises ValueError for graphs that are not legal
   at tensor level, or that mix devices without COPY.

@@ -10,7 +10,11 @@ from typing import get_args
 
 from tiny_uop import spec
 from tiny_uop.args import KernelInfo
-from tiny_uop.command_line import (
+from tiny_uop.ops import Ops
+from tiny_uop.pattern import PatternMatcher
+from tiny_uop.rewrite import graph_rewrite
+from tiny_uop.symbolic.simplify import TABLES
+from tiny_uop.text.command_line import (
   InputError,
   UsageError,
   add_input_and_output,
@@ -19,10 +23,6 @@ from tiny_uop.command_line import (
   run_tool,
   write_text,
 )
-from tiny_uop.ops import Ops
-from tiny_uop.pattern import PatternMatcher
-from tiny_uop.rewrite import graph_rewrite
-from tiny_uop.symbolic.simplify import TABLES
 from tiny_uop.text.diff import diff_graphs, summarise
 from tiny_uop.text.print import print_uop
 from tiny_uop.text.readable import readable

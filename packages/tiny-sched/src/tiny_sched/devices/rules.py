@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tiny_sched.collectives import combined, for_each, gathered
+from tiny_sched.devices.collectives import combined, for_each, gathered
+from tiny_sched.devices.ranks import scattered
 from tiny_sched.graph_rules import scalar_of
-from tiny_sched.ranks import scattered
 from tiny_uop import GroupOp, Ops, PatternMatcher, Samples, Sharding, UOp, UPat, dtypes, even_bounds, rule
 from tiny_uop.shape import pairs
 from tiny_uop.sharding import gathered_first, is_local, kept

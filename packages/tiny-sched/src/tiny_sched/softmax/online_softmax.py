@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tiny_sched import blocks
-from tiny_sched.blocks import WeightedSum, fits, kernel_of_blocks, product
 from tiny_sched.conditions import together
 from tiny_sched.index import ZERO, flatten, known, largest, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import MEMORY, lowered
+from tiny_sched.softmax import blocks
+from tiny_sched.softmax.blocks import WeightedSum, fits, kernel_of_blocks, product
 from tiny_sched.value_rules import tidy
 from tiny_sched.views import is_reinterpretation
 from tiny_sched.work import tracker

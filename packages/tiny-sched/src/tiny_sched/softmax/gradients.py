@@ -23,8 +23,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tiny_sched import blocks
-from tiny_sched.blocks import (
+from tiny_sched.conditions import together
+from tiny_sched.index import Index, flatten, largest_size, simplify
+from tiny_sched.lowering import ElementAccess
+from tiny_sched.recompute_cost import lowered
+from tiny_sched.softmax import blocks
+from tiny_sched.softmax.blocks import (
   PairSum,
   WeightedSum,
   fits,
@@ -34,10 +38,7 @@ from tiny_sched.blocks import (
   product,
   row_place,
 )
-from tiny_sched.conditions import together
-from tiny_sched.index import Index, flatten, largest_size, simplify
-from tiny_sched.lowering import ElementAccess
-from tiny_sched.online_softmax import (
+from tiny_sched.softmax.online_softmax import (
   ENDS,
   EXPONENTIALS,
   MOST_STEPS,
@@ -51,7 +52,6 @@ from tiny_sched.online_softmax import (
   scores_of,
   weighted_sum,
 )
-from tiny_sched.recompute_cost import lowered
 from tiny_sched.views import is_reinterpretation
 from tiny_sched.work import tracker
 from tiny_uop import AxisType, GroupOp, Ops, UOp, value_nodes
