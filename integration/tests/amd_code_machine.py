@@ -57,6 +57,10 @@ class Words:
       return [self.isa.s_wait_loadcnt(0), self.isa.s_wait_dscnt(0), self.isa.s_wait_kmcnt(0)]
     return [self.isa.s_waitcnt(vmcnt=0, lgkmcnt=0)]
 
+  def settled(self) -> list[Any]:
+    """Until what the SALU wrote is there for all."""
+    return [self.isa.s_wait_alu(0xFFFE)] if self.family == "rdna4" else []
+
   def load(self, to: Any, address: Any, base: Any, offset: int = 0) -> Any:
     """A word of each lane."""
     make = self.isa.global_load_dword if self.family == "cdna" else self.isa.global_load_b32

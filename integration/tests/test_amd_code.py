@@ -282,7 +282,7 @@ TOO_SOON: dict[str, tuple[Callable[[int], Sequence[Any]], int, str]] = {
   ),
   "a lane's number": (
     lambda n: [C3.v_readfirstlane_b32(s[20], v[0]), C3.s_nop(n), C3.v_readlane_b32(s[21], v[0], s[20]),
-               C3.v_mov_b32(v[10], s[21])], 3, "s20 names a lane 2 instructions after",
+               C3.s_nop(1), C3.v_mov_b32(v[10], s[21])], 3, "s20 names a lane 2 instructions after",
   ),
   "permuted lanes": (
     lambda n: [C3.v_mov_b32(v[9], 1), C3.s_nop(n), C3.v_mov_b32(v[10], v[9], row_shr=1, bound_ctrl=True)], 1,

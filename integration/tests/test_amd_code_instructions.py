@@ -466,8 +466,9 @@ def test_scalars(chip: str, name: str, kinds: str, function: Function) -> None:
       first = 20 + 4 * k
       body += [isa.s_mov_b32(s[first], value & FULL), isa.s_mov_b32(s[first + 1], value >> 32)]
       operands.append(s[first : first + 1] if kind.endswith("64") else s[first])
-    body += [isa.s_mov_b32(s[41], 0), isa.s_cmp_eq_u32(s[41], 1)]
+    body += [isa.s_mov_b32(s[41], 0), *move.settled(), isa.s_cmp_eq_u32(s[41], 1)]
     body += [getattr(isa, name)(s[40:41] if wide else s[40], *operands), isa.s_cselect_b32(s[42], 1, 0)]
+    body += move.settled()
     for part in range(3):
       body += [isa.v_mov_b32(v[10], s[40 + part]), move.store(v[0], v[10], s[4:5], 4 * (3 * n + part))]
   launched(chip, [*body, isa.s_endpgm()], [out])

@@ -141,7 +141,7 @@ def mutated(image: bytes, at: int, made: Instruction) -> Iterator[tuple[str, byt
     return image[:at] + words + image[at + len(words) :]
 
   name, old = made.mnemonic, int.from_bytes(image[at : at + 8], "little")
-  if name.startswith(("s_waitcnt", "s_wait_")) and name not in ("s_waitcnt_depctr", "s_wait_alu"):
+  if name.startswith(("s_waitcnt", "s_wait_")):
     yield "no wait", put(bytes.fromhex("000080bf"))
   if name in ("s_barrier", "s_barrier_signal", "s_barrier_wait"):
     yield "no barrier", put(bytes.fromhex("000080bf"))

@@ -30,7 +30,8 @@ constexpr int W = LANES, VECTORS = 256, FILES = 512 + 2;
 constexpr int VECTOR = 256, CONSTANT = 1 << 20, VCC = 106, TTMP7 = 115, TTMP9 = 117, NUL = 124, M0 = 125, EXEC = 126;
 constexpr u64 ALL = W == 64 ? ~0ull : (1ull << (W & 63)) - 1;
 enum { NEG = 1, ABS = 2, HALF = 4, HIGH = 8, SEXT = 16 };                      // what is done to a source
-enum { CLAMP = 1, RESULT_HIGH = 2, KEEPS = 4, DPP_BOUND = 8, DPP_INACTIVE = 16, SIGNED = 32, RETURNS = 64, DPP8 = 128, VALU = 256, TRANS = 512 };
+enum { CLAMP = 1, RESULT_HIGH = 2, KEEPS = 4, DPP_BOUND = 8, DPP_INACTIVE = 16, SIGNED = 32, RETURNS = 64, DPP8 = 128, VALU = 256, TRANS = 512, SALU = 1024, VMEM = 2048, SETTLES = 4096 };
+enum { TRANS_USE = 1, PRODUCT_USE = 2, STALE_SCALARS = 4, CLOSE = 8 };  // hazards that a chip has
 
 struct Op {
   i32 code, size, dst, dst2;
@@ -99,7 +100,13 @@ struct Wave {
   i32 limit, accumulators;
   bool flush32, flush16, ieee;
   u32 mode;
-  u64 clock, valu_s[128], valu_exec, salu_m0, setreg, valu_v[FILES], multiplied[FILES], product[FILES], trans[FILES], valus, transes, trans_before[FILES];
+  u64 clock, valu_s[128], valu_exec, valu_v[FILES], multiplied[FILES], product[FILES];
+  // of RDNA: how many instructions of the VALU there were, and how many transcendental ones of these; which of them
+  // wrote a register; the last one whose result is there for sure; the last one that multiplied matrices
+  u64 valus, transes, trans[FILES], trans_before[FILES], landed, slow, multiplier;
+  int multiplied_first, multiplied_count;
+  const Op* op;
+  u8 cached[64], stale[128];  // pairs of registers that the VALU read, and registers that were written since then, by whom
   std::vector<u8> scratch;  // of all lanes, one after the other
   Queue queues[COUNTERS];
   alignas(64) u32 v[FILES][W];
@@ -140,6 +147,8 @@ static inline void check_limit(Wave& w, int reg) {
 }
 
 static void before_vector(Wave& w, int reg, bool writes);
+static void before_scalar(Wave& w, int reg);
+static void scalar_written(Wave& w, int reg);
 
 static inline const u32* lanes_of(Wave& w, int reg, u64 needed) {
   check_limit(w, reg);
@@ -179,6 +188,7 @@ static u32 scalar_bits(Wave& w, int reg, u32& known) {
     if (reg == NUL) return 0;
     if (w.busy_s[reg]) not_waited(w, reg);
     known = w.known_s[reg];
+    before_scalar(w, reg);
     return w.s[reg];
   }
   if (reg == 253) {
@@ -216,6 +226,7 @@ static void set_scalar(Wave& w, int reg, u32 value) {
     if (w.busy_s[reg]) not_waited(w, reg);
     w.s[reg] = value;
     w.known_s[reg] = ~0u;
+    scalar_written(w, reg);
   }
 }
 
@@ -561,7 +572,7 @@ static void sent(Wave& w, int counter, int first, int count, bool shared, int bi
       int reg = ~first + n;
       if (reg == NUL) continue;
       if (w.busy_s[reg]) not_waited(w, reg);
-      w.busy_s[reg] = 1, w.known_s[reg] = ~0u;
+      w.busy_s[reg] = 1, w.known_s[reg] = ~0u, w.stale[reg] = 0;
     } else {
       int reg = first + n;
       check_limit(w, reg);

@@ -23,7 +23,9 @@ from tiny_asm_amd.table import family_of
 
 VECTOR, CONSTANT, VCC, NULL, M0, EXEC, LITERAL, WHOLE = 256, 1 << 20, 106, 124, 125, 126, 255, 6
 NEG, ABS, HALF, HIGH, SEXT = 1, 2, 4, 8, 16
-CLAMP, RESULT_HIGH, KEEPS, BOUND, INACTIVE, SIGNED, RETURNS, DPP8, VALU, TRANS = (1 << n for n in range(10))
+CLAMP, RESULT_HIGH, KEEPS, BOUND, INACTIVE, SIGNED, RETURNS, DPP8, VALU, TRANS, SALU, VMEM, SETTLES = (
+  1 << n for n in range(13)
+)
 FLOATS = dict(zip(range(240, 249), (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)))
 _KEEPS = re.compile(r"v_(fma|mad_[ui]16|div_fixup|min3|max3|med3|add_nc_i16|sub_nc_i16)")
 """Instructions of CDNA that leave the other half of a register as it is; the others clear it."""
@@ -169,6 +171,10 @@ class _Taken:
   def scalar(self) -> list[Op]:
     name, op, values = self.name, self.op, self.values
     simm = values.get("simm16", 0)
+    if name in ("s_waitcnt_depctr", "s_wait_alu"):
+      op.offset = simm
+      return self.done("s_wait_alu")
+    op.flags |= SALU
     if name.startswith(("s_load", "s_buffer_load", "s_scratch", "s_store", "s_atomic")):
       return self.scalar_load()
     if name.startswith(("s_waitcnt", "s_wait_")):
@@ -245,10 +251,11 @@ class _Taken:
 
   def scalar_load(self) -> list[Op]:
     op, values = self.op, self.values
+    op.flags &= ~SALU
     found = re.match(r"s_load_(b|u|i)(\d+)$", memory_name(self.name))
     if found is None:
       raise self.unknown()
-    op.bytes, op.flags = int(found[2]) // 8, SIGNED if found[1] == "i" else 0
+    op.bytes, op.flags = int(found[2]) // 8, SETTLES | (SIGNED if found[1] == "i" else 0)
     op.dst = self.number(values["sdst"])
     self.source(0, "sbase", "u64")
     if "soffset" in values and (values["soffset"] != NULL or self.family == "cdna"):
@@ -358,7 +365,8 @@ class _Taken:
       for slot in range(3):  # constants of floats are in the lower half; those of integers are words
         if op.src[slot] == CONSTANT:
           op.value[slot] &= 0xFFFFFFFF
-    op.flags |= TRANS if _TRANS.match(name) else 0
+    if _TRANS.match(name):
+      op.flags, op.words = op.flags | TRANS, 2 if meaning.types[0].endswith("64") else 1
     if op.flags & CLAMP and meaning.types[0][0] != "f":
       raise self.unknown()
     return self.done(name)
@@ -464,7 +472,7 @@ class _Taken:
   def dual(self) -> list[Op]:
     """Two operations at once: the first one's result goes to a register of its own, until the second is done."""
     outer = self.op
-    outer.code = codes()["dual"]
+    outer.code, outer.flags = codes()["dual"], VALU
     ops, targets = [outer], []
     for part, half in zip(self.name.split(" :: "), "XY"):
       self.op = op = self.empty()
@@ -500,6 +508,7 @@ class _Taken:
 
   def memory(self) -> list[Op]:
     name, op, values = memory_name(self.name), self.op, self.values
+    op.flags |= VMEM
     kind, _, rest = name.partition("_")
     if name in ("ds_swizzle_b32", "ds_bpermute_b32", "ds_permute_b32"):
       op.dst, op.offset = self.result(), values.get("offset", 0)

@@ -52,6 +52,8 @@ KEPT = 256
 """Kernels that are kept taken apart."""
 DISTINCT = 1 << 16
 """Bytes of code that are looked at, from the first instruction on."""
+TRANS_USE = ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
+"""Chips whose results of transcendental instructions are not there for the next ones; gfx115x wait by themselves."""
 Region = tuple[int, int]
 
 
@@ -78,6 +80,17 @@ class Launch:
   backwards: bool = False
 
 
+def _hazards(chip: str) -> int:
+  """What code has to see to itself, as LLVM's backend does for the chip (core.h has the bits)."""
+  family = family_of(chip)
+  return (
+    (chip in TRANS_USE)
+    | 2 * (family != "cdna")
+    | 4 * (family == "rdna4")
+    | 8 * (chip in ("gfx940", "gfx942", "gfx950"))
+  )
+
+
 class _Launch(ctypes.Structure):
   _fields_ = [
     ("code", ctypes.c_uint64), ("arguments", ctypes.c_uint64), ("argument_bytes", ctypes.c_uint64),
@@ -87,7 +100,7 @@ class _Launch(ctypes.Structure):
     ("group_register", ctypes.c_int32), ("group_bits", ctypes.c_int32), ("packed", ctypes.c_int32),
     ("argument_register", ctypes.c_int32), ("float_mode", ctypes.c_int32), ("ieee", ctypes.c_int32),
     ("backwards", ctypes.c_int32), ("most_steps", ctypes.c_int64), ("counters", ctypes.c_char_p * 4),
-    ("counted", ctypes.c_int64), ("logged", ctypes.c_int32),
+    ("counted", ctypes.c_int64), ("logged", ctypes.c_int32), ("hazards", ctypes.c_int32),
   ]  # fmt: skip
 
 
@@ -182,8 +195,8 @@ def run(launch: Launch, seen: set[int] | None = None, steps: list[NDArray[np.uin
     steps.append(np.ctypeslib.as_array(first, (count,)).copy() if count else np.zeros(0, np.uint64))
   if seen is not None:
     seen.update(4 * int(n) for n in np.flatnonzero(code.seen))
-    wait, ops, size = codes()["s_waitcnt"], bytes(code.ops), ctypes.sizeof(Op)
-    idle = [n for n in np.flatnonzero(code.seen == 1) if Op.from_buffer_copy(ops, size * code.index[n]).code == wait]
+    waits, ops, size = (codes()["s_waitcnt"], codes()["s_wait_alu"]), bytes(code.ops), ctypes.sizeof(Op)
+    idle = [n for n in np.flatnonzero(code.seen == 1) if Op.from_buffer_copy(ops, size * code.index[n]).code in waits]
     seen.difference_update(4 * int(n) for n in idle)
   if not failed:
     return int(given.counted)
@@ -223,7 +236,7 @@ def _given(launch: Launch, family: str) -> _Launch:
     user_count=users, group_register=-1 if family == "rdna4" else users, group_bits=rsrc2 >> 7 & 7,
     packed=rsrc2 >> 11 & 3,
     argument_register=0 if properties >> 3 & 1 else -1, float_mode=rsrc1 >> 12 & 255, ieee=rsrc1 >> 23 & 1,
-    backwards=int(launch.backwards), most_steps=MOST_STEPS,
+    backwards=int(launch.backwards), most_steps=MOST_STEPS, hazards=_hazards(launch.chip),
   )  # fmt: skip
   given.groups[:], given.threads[:] = launch.groups, launch.threads
   given.counters[:] = [name.encode() for name in COUNTERS[family]]

@@ -14,7 +14,7 @@ COUNTERS = {
 }  # fmt: skip
 """What waits for loads, stores, shared memory, and scalars."""
 IGNORED = frozenset(
-  "s_delay_alu s_clause s_sendmsg s_waitcnt_depctr s_set_inst_prefetch_distance s_inst_prefetch s_wait_alu s_sleep "
+  "s_delay_alu s_clause s_sendmsg s_set_inst_prefetch_distance s_inst_prefetch s_sleep "
   "s_setprio s_wait_idle s_icache_inv s_dcache_inv s_dcache_wb buffer_gl0_inv buffer_gl1_inv buffer_wbl2 buffer_inv "
   "global_inv global_wb global_wbinv s_prefetch_inst s_prefetch_inst_pc_rel s_prefetch_data s_code_end "
   "s_waitcnt_expcnt s_wait_expcnt".split()

@@ -124,7 +124,15 @@ static u32 lane_choice(Wave& w, const Op& o, int n) {
   return scalar(w, o.src[n]) % W;
 }
 
+static void before_lane(Wave& w) {
+  if (CDNA && w.launch->hazards & CLOSE && w.clock - w.valu_exec < 5)
+    fault("a lane is read or written %d instructions after a vector instruction wrote EXEC: 4 have to be between", int(w.clock - w.valu_exec) - 1);
+}
+
 static void read_lane(Wave& w, const Op& o) {
+  before_lane(w);
+  if (CDNA && w.launch->hazards & CLOSE && o.src[0] >= VECTOR && o.src[0] < CONSTANT && w.clock - w.valu_v[o.src[0] - VECTOR] < 2)
+    fault("a lane of %s is read right after it was written: 1 instruction has to be between", name_of(o.src[0]).c_str());
   u32 lane = o.src[1] == -1 ? first_lane(w) : lane_choice(w, o, 1);
   u32 x = o.src[0] >= CONSTANT ? u32(o.value[0]) : o.src[0] < VECTOR ? scalar(w, o.src[0]) : lanes_of(w, o.src[0] - VECTOR, 1ull << lane)[lane];
   set_scalar(w, o.dst, x);
@@ -132,6 +140,7 @@ static void read_lane(Wave& w, const Op& o) {
 }
 
 static void write_lane(Wave& w, const Op& o) {
+  before_lane(w);
   u32 lane = lane_choice(w, o, 1);
   u32 x = o.src[0] >= CONSTANT ? u32(o.value[0]) : scalar(w, o.src[0]);
   to_write(w, o.dst - VECTOR, 1ull << lane)[lane] = x;

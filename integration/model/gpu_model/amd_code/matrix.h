@@ -29,6 +29,13 @@ static void whole_wave(Wave& w) {
   if (w.exec != ALL) fault("a product of matrices takes all lanes, and some are off");
 }
 
+// RDNA: a product may not have the result of the one right before it as A, B or an index of sparse elements.
+static void after_product(Wave& w, int reg, int count) {
+  if (w.launch->hazards & PRODUCT_USE && w.multiplier + 1 == w.valus && reg < w.multiplied_first + w.multiplied_count && w.multiplied_first < reg + count)
+    fault("%s is of the result of the product of matrices right before: another vector instruction, v_nop, has to be between",
+          name_of(std::max(reg, w.multiplied_first) + VECTOR).c_str());
+}
+
 static void read_rows(Wave& w, int reg, int count) {
   for (int n = 0; n < count; n++) lanes_of(w, reg + n, ALL);
 }
@@ -43,7 +50,7 @@ static void wmma(Wave& w, const Op& o) {
   for (int side = 0; side < 2; side++) {
     int reg = o.src[side] - VECTOR, bits = size_of(kinds[side]), count = std::max(1, each * bits / 32);
     bool sign = o.mods[side] & NEG;
-    read_rows(w, reg, count);
+    read_rows(w, reg, count), after_product(w, reg, count);
     for (int lane = 0; lane < 32; lane++)
       for (int k = 0; k < each; k++) {
         f64 x = element(w, reg, lane, k, kinds[side], sign);
@@ -85,7 +92,7 @@ static void wmma(Wave& w, const Op& o) {
       }
     }
   for (int r = 0; r < count; r++) store_lanes(w, o.dst - VECTOR + r, done[r], ALL);
-  for (int r = 0; r < count; r++) w.multiplied[o.dst - VECTOR + r] = w.clock;
+  w.multiplier = w.valus, w.multiplied_first = o.dst - VECTOR, w.multiplied_count = count;
 }
 
 // V_MFMA_*_MxNxK, of B blocks. Lane n has row (or column) n % M of A (or B), of block n / M % B, and of K the elements

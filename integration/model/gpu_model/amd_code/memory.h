@@ -25,6 +25,7 @@ struct Launch {
   const char* counters[COUNTERS];
   i64 counted;  // out: instructions that were run
   i32 logged;   // each instruction goes to `steps`
+  i32 hazards;
 };
 
 struct Group {

@@ -19,6 +19,44 @@ static void before_vector(Wave& w, int reg, bool writes) {
   if (CDNA && w.clock < w.multiplied[reg])
     fault("%s is used before the product of matrices that writes it is done: %d more instructions have to be between",
           name_of(reg + VECTOR).c_str(), int(w.multiplied[reg] - w.clock));
+  if (CDNA && !writes && w.clock - w.trans[reg] < 2 && w.op->flags & VALU && !(w.op->flags & TRANS))
+    fault("%s is used right after %s: 1 instruction has to be between", name_of(reg + VECTOR).c_str(), w.trans_before[reg] ? "a transcendental instruction wrote it" : "a part of it was written");
+  if (!CDNA && !writes && w.trans[reg] > w.landed && w.op->flags & VALU) {
+    u64 between = w.valus - w.trans[reg] - 1, slow = w.transes - !!(w.op->flags & TRANS) - w.trans_before[reg];
+    if (between < 6 && slow < 2)
+      fault("%s is used %d vector instructions after a transcendental one wrote it: that takes 6, of which 2 of its kind do, or s_waitcnt_depctr",
+            name_of(reg + VECTOR).c_str(), int(between));
+  }
+}
+
+// RDNA 4's VALU keeps the scalars that it read, in pairs: what they become afterwards has to be waited for, by s_wait_alu
+// or by what waits anyway: scalar loads and accesses by buffers for all, an instruction of the SALU that reads one for
+// what the VALU wrote (LLVM's AMDGPUWaitSGPRHazards).
+enum { FRESH, OF_SALU, OF_VALU };
+static void before_scalar(Wave& w, int reg) {
+  if (CDNA && w.launch->hazards & CLOSE && w.op->flags & VALU && w.clock - w.valu_s[reg] < 3)
+    fault("%s is read %d instructions after a vector instruction wrote it: 2 have to be between", name_of(reg).c_str(), int(w.clock - w.valu_s[reg]) - 1);
+  if (CDNA || !(w.launch->hazards & STALE_SCALARS) || !(w.op->flags & (VALU | SALU))) return;
+  if (w.op->flags & SALU && w.cached[reg / 2])
+    for (int n = 0; n < 128; n++)
+      if (w.stale[n] == OF_VALU && (n >= VCC) == (reg >= VCC)) w.stale[n] = FRESH;
+  if (w.stale[reg])
+    fault("%s is read, which the VALU read before and the %s wrote since then: s_wait_alu %s(0) has to be between", name_of(reg).c_str(),
+          w.stale[reg] == OF_SALU ? "SALU" : "VALU", w.stale[reg] == OF_SALU ? "sa_sdst" : reg < VCC ? "va_sdst" : "va_vcc");
+  if (w.op->flags & VALU) w.cached[reg / 2] = 1;
+}
+
+static void scalar_written(Wave& w, int reg) {
+  if (!CDNA && w.launch->hazards & STALE_SCALARS && reg < M0 && w.cached[reg / 2]) w.stale[reg] = w.op->flags & VALU ? OF_VALU : OF_SALU;
+}
+
+// S_WAITCNT_DEPCTR, S_WAIT_ALU: until results of the wave's own instructions are there.
+static void dependences(Wave& w, u32 fields) {
+  if (fields >> 12 == 0) w.waited |= w.slow > w.landed, w.landed = w.valus;
+  for (int n = 0; n < 128; n++) {
+    bool waited = w.stale[n] == OF_SALU ? !(fields & 1) : n < VCC ? (fields >> 9 & 7) == 0 : !(fields & 2);
+    if (waited) w.waited |= w.stale[n] != FRESH, w.stale[n] = FRESH;
+  }
 }
 
 static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int* place) {
@@ -31,7 +69,10 @@ static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int
   memset(w.known, 0, sizeof w.known), memset(w.busy, 0, sizeof w.busy);
   memset(w.valu_s, 0, sizeof w.valu_s), memset(w.valu_v, 0, sizeof w.valu_v);
   memset(w.multiplied, 0, sizeof w.multiplied), memset(w.product, 0, sizeof w.product), memset(w.trans, 0, sizeof w.trans);
-  w.valu_exec = w.salu_m0 = w.setreg = w.valus = w.transes = 0;
+  w.valu_exec = w.valus = w.transes = w.landed = w.slow = 0, w.multiplier = ~0ull;
+  memset(w.cached, 0, sizeof w.cached), memset(w.stale, 0, sizeof w.stale);
+  static const Op first_op = {};
+  w.op = &first_op;
   for (auto& q : w.queues) q.list.clear(), q.head = q.unordered = 0;
   w.scratch.clear();
   w.limit = l.vectors, w.accumulators = l.accumulators;
@@ -72,6 +113,14 @@ extern "C" i64 steps_of(u64** first) {
   return steps.size();
 }
 
+static void slow_result(Wave& w, const Op& o) {
+  int reg = o.dst - VECTOR;
+  w.slow = w.valus;
+  for (int n = 0; n < std::max(1, o.words); n++)
+    if (CDNA) w.trans[reg + n] = w.clock, w.trans_before[reg + n] = o.flags & TRANS;
+    else w.trans[reg + n] = w.valus, w.trans_before[reg + n] = w.transes;
+}
+
 // Runs a wave to its next barrier or its end.
 static void go(Wave& w, Program& p) {
   w.state = 0;
@@ -88,11 +137,16 @@ static void go(Wave& w, Program& p) {
     w.pc += o.size;
     w.clock++;
     if (++w.steps > u64(w.launch->most_steps)) fault("a wave was not done after %lld instructions", (long long)w.launch->most_steps);
+    w.op = &o;
+    if (o.flags & VALU) w.valus++, w.transes += !!(o.flags & TRANS);
+    if (o.flags & VMEM) w.landed = w.valus;
+    if (o.flags & SETTLES) memset(w.stale, 0, sizeof w.stale);
     if (o.code == DUAL) {  // both read before either writes
       FUNCTIONS[p.ops[n + 1].code](w, p.ops[n + 1]);
       FUNCTIONS[p.ops[n + 2].code](w, p.ops[n + 2]);
       store_lanes(w, o.dst - VECTOR, w.v[512], w.exec);
     } else FUNCTIONS[o.code](w, o);
+    if (w.launch->hazards & (CDNA ? CLOSE : TRANS_USE) && (o.flags & TRANS || CDNA && o.flags & VALU && (o.sel[3] & 7) != 6)) slow_result(w, o);
     p.seen[w.here >> 2] |= 1 | (w.waited ? 2 : 0);
     w.waited = false;
   }
