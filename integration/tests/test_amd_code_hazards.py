@@ -124,7 +124,7 @@ ROWS: dict[str, tuple[str, Body, list[Between], list[Between], str]] = {
   "transcendental, on chips that wait": ("gfx1150", slow, [nothing], [], ""),
   "transcendental, on RDNA 4": ("gfx1201", slow, [nothing], [], ""),
   "both words of a double": ("gfx1100", slow_double, [some(6)], [some(5)], "v5 is used 5 vector instructions after"),
-  "A of a product": ("gfx1100", multiplied, [some(1), lambda isa: [isa.v_nop()]], [nothing, some(1, True)], "v24 is of"),
+  "A of a product": ("gfx1100", multiplied, [some(1), lambda isa: [isa.v_nop()]], [nothing, some(1, True)], "v24 is"),
   "B of a product": (
     "gfx1100", partial(multiplied, a=8, b=24), [some(1)], [nothing], "v24 is of the result of the product of matrices",
   ),
