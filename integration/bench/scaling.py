@@ -14,7 +14,7 @@ the rest is data: what a claim costs, and when workers wake. Printed for each nu
 * waking: by how much longer it takes since they are woken one after the other, of the same kernel;
 * far: bytes that a thread on one socket reads or writes of another's memory, if each part has bytes of its own, which
   that part's socket has touched first;
-* claims: of the counters of parts, one for each socket, per kernel;
+* claims: of the counters of parts, one for some 8 threads of a socket, per kernel;
 * work: one thread's time of the kernels for so many threads by that of those for one: what is packed several times.
 """
 
@@ -34,6 +34,8 @@ from typing import Any
 import numpy as np
 
 THREADS = (2, 4, 8, 16, 32, 64, 128)
+SHARERS = 8
+"""Threads that claim from one counter, at most: `shares_for` of pool.ll."""
 LONG = 1e6
 """Nanoseconds on one thread from which on a kernel counts for the imbalance."""
 
@@ -83,6 +85,15 @@ class Division:
   claims: int
 
 
+def lengths(extent: int, parts: int, share: int, shares: int) -> list[int]:
+  """Iterations of each part of one of some shares, as `pool.ll` divides."""
+  first, end = (parts * n // shares for n in (share, share + 1))
+  if first == end:
+    return []
+  quotient, remainder = divmod(extent * end // parts - extent * first // parts, end - first)
+  return [quotient + (n < remainder) for n in range(end - first)]
+
+
 def simulate(kernel: Kernel, threads: int, machine: Machine) -> Division:
   """One launch, with the pool's division, on so many processors."""
   from tiny_runtime_cpu.program import divide
@@ -91,21 +102,25 @@ def simulate(kernel: Kernel, threads: int, machine: Machine) -> Division:
   if used == 1:
     return Division(kernel.nanoseconds, min(kernel.useful, threads) - 1.0, 0.0, 0.0, 0)
   each = kernel.nanoseconds / kernel.extent
-  quotient, remainder = divmod(kernel.extent, parts)
   ready = [(0.0 if n == 0 else machine.wake + machine.woken * n, n) for n in range(used)]
   heapq.heapify(ready)
-  nodes = machine.sockets
-  free, ends, far = [0.0] * nodes, [0.0] * used, 0
-  shares = [deque(range(parts * node // nodes, parts * (node + 1) // nodes)) for node in range(nodes)]
-  for _ in range(parts):
+  count = machine.sockets * max(1, -(-used // machine.sockets // SHARERS))
+  free, ends, far, claims = [0.0] * count, [0.0] * used, 0, used
+  shares = [deque(lengths(kernel.extent, parts, share, count)) for share in range(count)]
+  while ready:
     now, thread = heapq.heappop(ready)
-    here = thread * nodes // used
-    node = next(n for k in range(nodes) if shares[n := (here + k) % nodes])
-    part = shares[node].popleft()
-    begun = max(now, free[node])
-    free[node] = begun + machine.shared
-    length = quotient + (part < remainder)
-    far += length * (node != here)
+    here = thread * count // used
+    found = next((k for k in range(count) if shares[(here + k) % count]), None)
+    if found is None:
+      continue
+    share = (here + found) % count
+    length = shares[share].popleft()
+    claims += 1
+    begun = max(
+      now + found * machine.claim, free[share]
+    )  # each other's counter that is looked at is a line to wait for
+    free[share] = begun + machine.shared
+    far += length * (share * machine.sockets // count != here * machine.sockets // count)
     done = begun + machine.claim + length * each * machine.pace(thread, threads)
     ends[thread] = done
     heapq.heappush(ready, (done, thread))
@@ -115,7 +130,7 @@ def simulate(kernel: Kernel, threads: int, machine: Machine) -> Division:
     awake = simulate(kernel, threads, replace(machine, wake=0.0, woken=0.0)).nanoseconds
   else:
     awake = end
-  return Division(end, awake / ideal - 1, (end - awake) / ideal, far / kernel.extent, parts + used)
+  return Division(end, awake / ideal - 1, (end - awake) / ideal, far / kernel.extent, claims)
 
 
 class Kernels:

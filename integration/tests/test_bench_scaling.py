@@ -10,9 +10,19 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
-from scaling import Kernel, Machine, simulate
+from scaling import Kernel, Machine, lengths, simulate
 
 EVEN = Kernel("even", 256, 64e6, 4000, 1 << 20)
+
+
+@pytest.mark.parametrize(("extent", "parts"), [(224, 128), (29, 16), (7, 7), (1000, 96)])
+@pytest.mark.parametrize("shares", [2, 3, 16])
+def test_shares_of_a_division_are_even(extent: int, parts: int, shares: int) -> None:
+  """Longer parts are in all of them, and each part has an iteration."""
+  of = [lengths(extent, parts, share, shares) for share in range(shares)]
+  assert sum(map(sum, of)) == extent and sum(map(len, of)) == parts and all(n > 0 for part in of for n in part)
+  each = extent / parts
+  assert all(abs(sum(part) - each * len(part)) < 1 for part in of)
 
 
 @pytest.mark.parametrize("threads", [2, 16, 64])
@@ -41,6 +51,8 @@ def test_sockets_keep_to_their_memory() -> None:
 
 
 def test_claims_wait_for_each_other() -> None:
-  """128 threads with parts of 30 ns: the counter is slower than the work."""
+  """Threads with parts of 30 ns: a counter is slower than the work of the 8 that share it, and more have others."""
   tiny = Kernel("tiny", 512, 512 * 30.0, 128, 1 << 10)
-  assert simulate(tiny, 128, Machine()).nanoseconds > 512 * Machine().shared
+  awake = Machine(wake=0.0, woken=0.0)
+  assert simulate(replace(tiny, extent=32), 8, awake).nanoseconds > 32 * Machine().shared
+  assert simulate(tiny, 128, awake).nanoseconds < 512 * Machine().shared / 10

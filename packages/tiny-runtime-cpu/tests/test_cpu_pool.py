@@ -275,31 +275,40 @@ define void @note(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim,
 """
 
 
-@pytest.mark.parametrize(("nodes", "here"), ((1, 0), (2, 0), (2, 1), (3, 2), (8, 5)))
+@pytest.mark.parametrize(
+  ("nodes", "threads", "shares", "here"),
+  ((1, 2, 1, 0), (2, 2, 2, 0), (2, 2, 2, 1), (3, 2, 3, 2), (8, 2, 8, 5), (1, 8, 1, 0), (1, 9, 2, 1), (2, 33, 6, 4)),
+)
 @pytest.mark.parametrize("chunks", (2, 7, 24))
-def test_a_thread_takes_what_is_near_first(nodes: int, here: int, chunks: int) -> None:
-  """The caller alone, whatever processor it is on: its node's share in order, then those of the next ones."""
+def test_a_thread_takes_what_is_near_first(nodes: int, threads: int, shares: int, here: int, chunks: int) -> None:
+  """The caller alone, whatever processor it is on: the share where it is in order, then the next ones. Each node has
+  shares, and no more than 8 threads have one."""
   pool = Pool()
   assert pool.ensure(2) == 2
   pool.close()  # its native state stays
-  native, near = native_functions(), ctypes.create_string_buffer(bytes([here]) * 1024, 1024)
+  native, near = native_functions(), ctypes.create_string_buffer(bytes([-(-256 * here // shares)]) * 1024, 1024)
   assert native is not None
   native.place(pool._state, nodes, ctypes.addressof(near))
   code = LoadedObject(compile_object(ORDER, host_arch().processor), "note")
   out, calls = (ctypes.c_int64 * chunks)(), ctypes.c_int64()
   pool.run(
-    code.address("note"), struct.pack("2P", ctypes.addressof(out), ctypes.addressof(calls)), b"", chunks, chunks, 2
+    code.address("note"),
+    struct.pack("2P", ctypes.addressof(out), ctypes.addressof(calls)),
+    b"",
+    chunks,
+    chunks,
+    threads,
   )
-  shares = [range(chunks * node // nodes, chunks * (node + 1) // nodes) for node in range(nodes)]
-  assert [*out] == [chunk for node in range(nodes) for chunk in shares[(here + node) % nodes]]
+  ranges = [range(chunks * share // shares, chunks * (share + 1) // shares) for share in range(shares)]
+  assert [*out] == [chunk for n in range(shares) for chunk in ranges[(here + n) % shares]]
 
 
-@pytest.mark.parametrize("threads", (2, 8))
-@pytest.mark.parametrize(("size", "chunks"), ((10, 3), (1000, 7), (1000, 32)))
+@pytest.mark.parametrize("threads", (2, 8, 40))
+@pytest.mark.parametrize(("size", "chunks"), ((10, 3), (1000, 7), (1000, 32), (1000, 999)))
 def test_every_element_is_done_once_on_several_nodes(size: int, chunks: int, threads: int) -> None:
   pool, adder = Pool(), Adder(size)
   pool.ensure(threads)
-  native, near = native_functions(), ctypes.create_string_buffer(bytes(n % 2 for n in range(1024)), 1024)
+  native, near = native_functions(), ctypes.create_string_buffer(bytes(n * 100 % 256 for n in range(1024)), 1024)
   assert native is not None
   native.place(pool._state, 2, ctypes.addressof(near))
   for _ in range(50):

@@ -10,7 +10,15 @@ import pytest
 from tiny_runtime_cpu import system
 from tiny_runtime_cpu.affinity import Affinity
 from tiny_runtime_cpu.program import PARTS_PER_THREAD, PARTS_PER_UNEVEN_THREAD, divide
-from tiny_runtime_cpu.system.topology import Place, are_uneven, linux_places, neighbours, places, shared_out
+from tiny_runtime_cpu.system.topology import (
+  Place,
+  are_uneven,
+  linux_places,
+  neighbours,
+  nodes_of_memory,
+  places,
+  shared_out,
+)
 from tiny_uop import Context
 
 
@@ -75,6 +83,18 @@ def test_a_worker_stays_on_a_socket(tmp_path: Path, workers: int) -> None:
     assert len(sockets) == 1 or workers == 1
 
 
+def test_positions_of_processors(tmp_path: Path) -> None:
+  """Those of a node are next to each other, and nodes begin where the pool's shares do."""
+  known = machine(tmp_path, TWO_SOCKETS, ["0-1,4-5", "2-3,6-7"])
+  nodes, positions = nodes_of_memory(known)
+  assert nodes == 2 and len(positions) == 1024
+  ordered = neighbours(range(8), known)
+  assert [positions[number] for number in ordered] == [0, 32, 64, 96, 128, 160, 192, 224]
+  three = {n: Place(n // 2, number=n) for n in range(6)}
+  assert nodes_of_memory(three) == (3, bytes([0, 43, 86, 128, 171, 213]) + bytes(1018))
+  assert nodes_of_memory({}) == (0, bytes(1024))
+
+
 def test_threads_may_run_where_the_system_likes(monkeypatch: pytest.MonkeyPatch) -> None:
   confined: list[int] = []
   monkeypatch.setattr(system, "confine", lambda thread, processors: confined.append(thread))
@@ -87,3 +107,8 @@ def test_parts_are_smaller_where_cores_differ() -> None:
   assert divide(1000, 8, 8) == (8 * PARTS_PER_THREAD, 8)
   assert divide(1000, 8, 8, True) == (8 * PARTS_PER_UNEVEN_THREAD, 8)
   assert divide(20, 8, 8, True) == (20, 8)
+
+
+def test_some_more_threads_where_they_have_equal_shares() -> None:
+  assert divide(512, 63, 128) == (64 * PARTS_PER_THREAD, 64)
+  assert divide(512, 63, 63)[1] == 63 and divide(512, 90, 128)[1] == 90 and divide(3, 2, 8)[1] == 2

@@ -7,8 +7,9 @@
 ; by clearing `open` and only then waiting for `active` to become 0. All four are sequentially consistent, so either the
 ; worker sees the job closed or the caller sees the worker, and a worker that wakes too late costs nothing.
 ;
-; Where memory is on several nodes (sockets), each has a share of the chunks, next to each other, with a counter of its
-; own. A thread claims of its node's share first: what it reads and writes there it, or a neighbour, has touched first.
+; Where memory is on several nodes (sockets), or threads are more than 8, some 8 neighbours have a share of the chunks,
+; next to each other, with a counter of its own. A thread claims of its share first: what it reads and writes there it,
+; or a neighbour, has touched first, and few wait for one counter. `unfinished` says whether another share has any left.
 ;
 ; Workers spin for a moment after a job and then sleep on `wake`. `sleepers` and `generation` form the same kind of pair:
 ; the caller raises `generation` before it reads `sleepers`, a worker raises `sleepers` before it reads `generation`.
@@ -35,9 +36,12 @@
   i64,             ; 24 chunks
   i64,             ; 25 limit: workers that may join
   [1024 x i64],    ; 26 thread handles
-  i64,             ; 27 nodes: of memory, up to 8; up to 1: all is near everywhere
-  ptr,             ; 28 node_of: a byte for each of 1024 processors
-  [8 x [8 x i64]]  ; 29 claimed: the chunks of each node that are, a line each
+  i64,             ; 27 nodes: of memory, up to 256; up to 1: all is near everywhere
+  ptr,             ; 28 position_of: a byte for each of 1024 processors, whose 256 values the shares divide in order
+  i64,             ; 29 extent
+  i64, [56 x i8],  ; 30 shares: of the open job, up to 256; 1: `next` counts
+  i64, [56 x i8],  ; 32 unfinished: shares that have chunks left
+  [256 x [8 x i64]]  ; 34 claimed: how many chunks of each share are, a line each
 }
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -56,6 +60,7 @@ declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
 declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 
 ; The size of the state, which the caller allocates zeroed.
 define i64 @pool_size() {
@@ -70,54 +75,121 @@ define ptr @pool_handles(ptr %pool) {
   ret ptr %handles
 }
 
-; Say which node each processor is near.
-define void @pool_place(ptr %pool, i64 %nodes, ptr %node_of) {
+; Say how many nodes of memory there are, and where each processor is among its neighbours.
+define void @pool_place(ptr %pool, i64 %nodes, ptr %position_of) {
   %nodes_field = getelementptr %pool, ptr %pool, i64 0, i32 27
-  %node_of_field = getelementptr %pool, ptr %pool, i64 0, i32 28
+  %position_of_field = getelementptr %pool, ptr %pool, i64 0, i32 28
   store i64 %nodes, ptr %nodes_field
-  store ptr %node_of, ptr %node_of_field
+  store ptr %position_of, ptr %position_of_field
   ret void
 }
 
-; The next chunk of a node's share, of the thread's own first; at least `chunks` if none is left.
-define internal i64 @claim_near(ptr %pool, i64 %chunks) {
-entry:
+; How many shares a job has: as many for each node, of no more than 8 threads each.
+define internal i64 @shares_for(ptr %pool, i64 %threads) {
   %nodes_field = getelementptr %pool, ptr %pool, i64 0, i32 27
-  %node_of_field = getelementptr %pool, ptr %pool, i64 0, i32 28
-  %nodes = load i64, ptr %nodes_field
-  %node_of = load ptr, ptr %node_of_field
+  %told = load i64, ptr %nodes_field
+  %nodes = call i64 @llvm.smax.i64(i64 %told, i64 1)
+  %sharers = mul i64 %nodes, 8
+  %sum = add i64 %threads, %sharers
+  %rounded = sub i64 %sum, 1
+  %needed = udiv i64 %rounded, %sharers
+  %most = udiv i64 256, %nodes
+  %each = call i64 @llvm.smin.i64(i64 %needed, i64 %most)
+  %shares = mul i64 %each, %nodes
+  ret i64 %shares
+}
+
+; The first chunk of a share.
+define internal i64 @first_of(i64 %share, i64 %shares, i64 %chunks) alwaysinline {
+  %product = mul i64 %chunks, %share
+  %first = udiv i64 %product, %shares
+  ret i64 %first
+}
+
+; As `claim`, where there are several shares: of the thread's own first, then of the next ones.
+define internal i64 @claim_near(ptr %pool, ptr %range, i64 %shares) {
+entry:
+  %position_of_field = getelementptr %pool, ptr %pool, i64 0, i32 28
+  %chunks_field = getelementptr %pool, ptr %pool, i64 0, i32 24
+  %extent_field = getelementptr %pool, ptr %pool, i64 0, i32 29
+  %unfinished_field = getelementptr %pool, ptr %pool, i64 0, i32 32
+  %chunks = load i64, ptr %chunks_field
+  %extent = load i64, ptr %extent_field
+  %position_of = load ptr, ptr %position_of_field
   %processor = call i64 @processor_here()
   %known = and i64 %processor, 1023
-  %here_field = getelementptr i8, ptr %node_of, i64 %known
-  %here_byte = load i8, ptr %here_field
-  %here = zext i8 %here_byte to i64
-  br label %try
+  %position_field = getelementptr i8, ptr %position_of, i64 %known
+  %position_byte = load i8, ptr %position_field
+  %position = zext i8 %position_byte to i64
+  %scaled = mul i64 %position, %shares
+  %here = lshr i64 %scaled, 8
+  br label %look
+
+look:
+  %looked = phi i64 [ 0, %entry ], [ %looked_next, %further ]
+  %sum = add i64 %here, %looked
+  %share = urem i64 %sum, %shares
+  %after = add i64 %share, 1
+  %first = call i64 @first_of(i64 %share, i64 %shares, i64 %chunks)
+  %end = call i64 @first_of(i64 %after, i64 %shares, i64 %chunks)
+  %count = sub i64 %end, %first
+  %claimed_field = getelementptr %pool, ptr %pool, i64 0, i32 34, i64 %share, i64 0
+  %seen = load atomic i64, ptr %claimed_field monotonic, align 8
+  %some = icmp slt i64 %seen, %count
+  br i1 %some, label %try, label %beyond
 
 try:
-  %tried = phi i64 [ 0, %entry ], [ %tried_next, %beyond ]
-  %sum = add i64 %here, %tried
-  %node = urem i64 %sum, %nodes
-  %after = add i64 %node, 1
-  %first_product = mul i64 %chunks, %node
-  %end_product = mul i64 %chunks, %after
-  %first = udiv i64 %first_product, %nodes
-  %end = udiv i64 %end_product, %nodes
-  %claimed_field = getelementptr %pool, ptr %pool, i64 0, i32 29, i64 %node, i64 0
-  %claimed = atomicrmw add ptr %claimed_field, i64 1 monotonic
-  %chunk = add i64 %first, %claimed
-  %left = icmp slt i64 %chunk, %end
+  %chunk = atomicrmw add ptr %claimed_field, i64 1 monotonic
+  %left = icmp slt i64 %chunk, %count
   br i1 %left, label %found, label %beyond
 
 beyond:
-  %tried_next = add i64 %tried, 1
-  %more = icmp slt i64 %tried_next, %nodes
-  br i1 %more, label %try, label %none
+  %unfinished = load atomic i64, ptr %unfinished_field monotonic, align 8
+  %others = icmp sgt i64 %unfinished, 0
+  br i1 %others, label %further, label %none
+
+further:
+  %looked_next = add i64 %looked, 1
+  %more = icmp slt i64 %looked_next, %shares
+  br i1 %more, label %look, label %none
 
 found:
-  ret i64 %chunk
+  %chunk_next = add i64 %chunk, 1
+  %is_last = icmp eq i64 %chunk_next, %count
+  br i1 %is_last, label %last, label %divide
+
+last:
+  %1 = atomicrmw sub ptr %unfinished_field, i64 1 monotonic
+  br label %divide
+
+divide:
+  ; its iterations in proportion to its chunks, so that each has one at least; longer ones first
+  %share_begin = call i64 @first_of(i64 %first, i64 %chunks, i64 %extent)
+  %share_end = call i64 @first_of(i64 %end, i64 %chunks, i64 %extent)
+  %length = sub i64 %share_end, %share_begin
+  %quotient = udiv i64 %length, %count
+  %remainder = urem i64 %length, %count
+  call void @range_of(ptr %range, i64 %share_begin, i64 %chunk, i64 %quotient, i64 %remainder)
+  ret i64 1
 
 none:
-  ret i64 %chunks
+  ret i64 0
+}
+
+; Write the ends of a chunk that is one of several from `start` on, the first `remainder` with one iteration more.
+define internal void @range_of(ptr %range, i64 %start, i64 %chunk, i64 %quotient, i64 %remainder) alwaysinline {
+  %product = mul i64 %chunk, %quotient
+  %base = add i64 %start, %product
+  %extra = call i64 @llvm.smin.i64(i64 %chunk, i64 %remainder)
+  %begin = add i64 %base, %extra
+  %is_longer = icmp slt i64 %chunk, %remainder
+  %longer = zext i1 %is_longer to i64
+  %length = add i64 %quotient, %longer
+  %end = add i64 %begin, %length
+  %end_field = getelementptr i64, ptr %range, i64 1
+  store i64 %begin, ptr %range
+  store i64 %end, ptr %end_field
+  ret void
 }
 
 define void @pool_init(ptr %pool, i64 %spin) {
@@ -135,42 +207,29 @@ define void @pool_init(ptr %pool, i64 %spin) {
 ; iteration more.
 define internal i64 @claim(ptr %pool, ptr %range) {
 entry:
-  %next_field = getelementptr %pool, ptr %pool, i64 0, i32 9
-  %quotient_field = getelementptr %pool, ptr %pool, i64 0, i32 22
-  %remainder_field = getelementptr %pool, ptr %pool, i64 0, i32 23
-  %chunks_field = getelementptr %pool, ptr %pool, i64 0, i32 24
-  %quotient = load i64, ptr %quotient_field
-  %remainder = load i64, ptr %remainder_field
-  %chunks = load i64, ptr %chunks_field
-  %nodes_field = getelementptr %pool, ptr %pool, i64 0, i32 27
-  %nodes = load i64, ptr %nodes_field
-  %several = icmp sgt i64 %nodes, 1
+  %shares_field = getelementptr %pool, ptr %pool, i64 0, i32 30
+  %shares = load i64, ptr %shares_field
+  %several = icmp sgt i64 %shares, 1
   br i1 %several, label %near, label %any
 
 near:
-  %near_chunk = call i64 @claim_near(ptr %pool, i64 %chunks)
-  br label %claimed
+  %found = call i64 @claim_near(ptr %pool, ptr %range, i64 %shares)
+  ret i64 %found
 
 any:
-  %any_chunk = atomicrmw add ptr %next_field, i64 1 monotonic
-  br label %claimed
-
-claimed:
-  %chunk = phi i64 [ %near_chunk, %near ], [ %any_chunk, %any ]
+  %next_field = getelementptr %pool, ptr %pool, i64 0, i32 9
+  %chunks_field = getelementptr %pool, ptr %pool, i64 0, i32 24
+  %chunks = load i64, ptr %chunks_field
+  %chunk = atomicrmw add ptr %next_field, i64 1 monotonic
   %left = icmp slt i64 %chunk, %chunks
   br i1 %left, label %some, label %none
 
 some:
-  %base = mul i64 %chunk, %quotient
-  %extra = call i64 @llvm.smin.i64(i64 %chunk, i64 %remainder)
-  %begin = add i64 %base, %extra
-  %is_longer = icmp slt i64 %chunk, %remainder
-  %longer = zext i1 %is_longer to i64
-  %length = add i64 %quotient, %longer
-  %end = add i64 %begin, %length
-  %end_field = getelementptr i64, ptr %range, i64 1
-  store i64 %begin, ptr %range
-  store i64 %end, ptr %end_field
+  %quotient_field = getelementptr %pool, ptr %pool, i64 0, i32 22
+  %remainder_field = getelementptr %pool, ptr %pool, i64 0, i32 23
+  %quotient = load i64, ptr %quotient_field
+  %remainder = load i64, ptr %remainder_field
+  call void @range_of(ptr %range, i64 0, i64 %chunk, i64 %quotient, i64 %remainder)
   ret i64 1
 
 none:
@@ -430,20 +489,29 @@ parallel:
   store i64 %chunks, ptr %chunks_field
   store i64 %limit, ptr %limit_field
   store atomic i64 0, ptr %next_field monotonic, align 8
-  br label %reset
+  %extent_field = getelementptr %pool, ptr %pool, i64 0, i32 29
+  %shares_field = getelementptr %pool, ptr %pool, i64 0, i32 30
+  %unfinished_field = getelementptr %pool, ptr %pool, i64 0, i32 32
+  %shares = call i64 @shares_for(ptr %pool, i64 %threads)
+  store i64 %extent, ptr %extent_field
+  store i64 %shares, ptr %shares_field
+  %several = icmp sgt i64 %shares, 1
+  br i1 %several, label %reset, label %publish
 
 reset:
-  %node = phi i64 [ 0, %parallel ], [ %node_next, %reset_one ]
-  %nodes_field = getelementptr %pool, ptr %pool, i64 0, i32 27
-  %nodes = load i64, ptr %nodes_field
-  %more_nodes = icmp slt i64 %node, %nodes
-  br i1 %more_nodes, label %reset_one, label %publish
-
-reset_one:
-  %claimed_field = getelementptr %pool, ptr %pool, i64 0, i32 29, i64 %node, i64 0
+  %share = phi i64 [ 0, %parallel ], [ %after, %reset ]
+  %filled = phi i64 [ 0, %parallel ], [ %filled_next, %reset ]
+  %after = add i64 %share, 1
+  %claimed_field = getelementptr %pool, ptr %pool, i64 0, i32 34, i64 %share, i64 0
   store atomic i64 0, ptr %claimed_field monotonic, align 8
-  %node_next = add i64 %node, 1
-  br label %reset
+  %first = call i64 @first_of(i64 %share, i64 %shares, i64 %chunks)
+  %end = call i64 @first_of(i64 %after, i64 %shares, i64 %chunks)
+  %is_filled = icmp slt i64 %first, %end
+  %one = zext i1 %is_filled to i64
+  %filled_next = add i64 %filled, %one
+  store atomic i64 %filled_next, ptr %unfinished_field monotonic, align 8
+  %more_shares = icmp slt i64 %after, %shares
+  br i1 %more_shares, label %reset, label %publish
 
 publish:
   store atomic i64 1, ptr %open_field seq_cst, align 8

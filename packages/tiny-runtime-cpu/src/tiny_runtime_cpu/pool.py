@@ -146,9 +146,9 @@ class Pool:
       ctypes.addressof(self._storage) + 127
     ) & ~127  # fields that threads fight over have lines of their own
     native.init(self._state, native.spin)
-    nodes, node_of = topology.nodes_of_memory()
-    self._node_of = ctypes.create_string_buffer(node_of, len(node_of))
-    native.place(self._state, nodes, ctypes.addressof(self._node_of))
+    nodes, positions = topology.nodes_of_memory()
+    self._positions = ctypes.create_string_buffer(positions, len(positions))
+    native.place(self._state, nodes, ctypes.addressof(self._positions))
     self._native = native  # last: whoever sees it uses all of it
 
   def ensure(self, threads: int) -> int:

@@ -15,6 +15,9 @@ PARTS_PER_THREAD = 4
 # where some cores are slower, what one of them began last is waited for: smaller parts
 PARTS_PER_UNEVEN_THREAD = 16
 
+# from so many threads on, one more does no harm
+MANY = 8
+
 # what one thread gets done per nanosecond, roughly, and how many nanoseconds of work are worth another thread: to wake
 # one takes from 1 microsecond (still spinning) to 50 (asleep on a processor that sleeps too)
 OPS_PER_NS, BYTES_PER_NS, NS_PER_THREAD = 32, 32, 16_000
@@ -29,6 +32,10 @@ def divide(extent: int, useful: int, limit: int, uneven: bool = False) -> tuple[
   """(parts, threads) for a loop over [0, extent) that can keep `useful` threads busy, of which there are `limit`; some
   of them are slower than others if they are `uneven`."""
   threads = max(1, min(extent, useful, limit))
+  if threads > MANY:
+    # of 512 iterations, 63 threads would have 8 or 9 each; 64 have 8
+    even = -(-extent // (extent // threads))
+    threads = even if even <= min(limit, threads * 9 // 8) else threads
   return min(extent, threads * (PARTS_PER_UNEVEN_THREAD if uneven else PARTS_PER_THREAD)), threads
 
 

@@ -12,8 +12,8 @@ from tiny_runtime_cpu.system import MOST_PROCESSORS
 from tiny_runtime_cpu.system.caches import members, sysctl
 
 SYSTEM = Path("/sys/devices/system")
-MOST_NODES = 8
-"""Of memory, that the pool has counters for."""
+POSITIONS = 256
+"""Of processors among each other: what a byte holds."""
 FASTEST = 1024
 """The capacity of a core as Linux counts it, where all are equally fast."""
 SLOW = 512
@@ -66,13 +66,18 @@ def neighbours(processors: Iterable[int], known: dict[int, Place] | None = None)
 
 
 def nodes_of_memory(known: dict[int, Place] | None = None) -> tuple[int, bytes]:
-  """How many nodes of memory the pool tells apart, and for each of 1024 processors which one it is near."""
+  """How many nodes of memory the pool tells apart, and for each of 1024 processors its position among all of them, from
+  0 to 255: neighbours have neighbouring ones, and node n of N those from 256 n / N on."""
   known = places() if known is None else known
-  numbers = {node: n % MOST_NODES for n, node in enumerate(sorted({place.node for place in known.values()}))}
-  near = bytearray(MOST_PROCESSORS)
-  for number, place in known.items():
-    near[number % MOST_PROCESSORS] = numbers[place.node]
-  return min(len(numbers), MOST_NODES), bytes(near)
+  listed: dict[int, list[int]] = {}
+  for number in neighbours(known, known):
+    listed.setdefault(known[number].node, []).append(number)
+  positions = bytearray(MOST_PROCESSORS)
+  for n, numbers in enumerate(listed.values()):
+    first, end = (-(-POSITIONS * m // len(listed)) for m in (n, n + 1))
+    for k, number in enumerate(numbers):
+      positions[number % MOST_PROCESSORS] = first + k * (end - first) // len(numbers)
+  return len(listed), bytes(positions)
 
 
 def shared_out(processors: Iterable[int], workers: int, known: dict[int, Place] | None = None) -> dict[int, int]:
