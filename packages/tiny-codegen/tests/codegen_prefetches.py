@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 from tiny_uop import Ops, UOp, evaluate
@@ -26,20 +27,10 @@ def prefetches(linear: UOp, kind: tuple[str, int]) -> dict[UOp | None, list[UOp]
 def elements(prefetch: UOp, fixed: Mapping[UOp, int]) -> Iterator[int]:
   """The elements that a PREFETCH asks for, where its gate is open, in all iterations of other loops than the fixed."""
   offset, *gate = prefetch.src[0].src[1:]
-  for values in _iterations(list(prefetch.ranges - fixed.keys()), dict(fixed)):
+  loops = sorted(prefetch.ranges - fixed.keys(), key=lambda r: r.arg[0])
+  for counters in itertools.product(*[range(r.src[0].arg) for r in loops]):
+    values = {**fixed, **dict(zip(loops, counters))}
     if all(evaluate(g, values) for g in gate):
       place = evaluate(offset, values)
       assert isinstance(place, int)
       yield place
-
-
-def _iterations(loops: list[UOp], values: dict[UOp, int]) -> Iterator[dict[UOp, int]]:
-  """Values of all counters. The size of a loop may depend on those around it."""
-  if not loops:
-    yield values
-    return
-  loop = min((r for r in loops if r.src[0].ranges <= values.keys()), key=lambda r: r.arg[0])
-  size = evaluate(loop.src[0], values)
-  assert isinstance(size, int)
-  for n in range(size):
-    yield from _iterations([r for r in loops if r is not loop], {**values, loop: n})

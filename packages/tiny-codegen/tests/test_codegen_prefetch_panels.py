@@ -101,47 +101,6 @@ def test_windows_are_asked_for_row_by_row() -> None:
   assert got >= {(row + column) // LINE for row in rows for column in range(size)}
 
 
-def window_in_panels(channels: int = 128, size: int = 7, outputs: int = 64) -> UOp:
-  """A convolution of 3×3 taps with padding, whose weights lie in panels: of LANES results for each tap and channel."""
-  p, o, y, x = loop(outputs // LANES, 0), loop(LANES, 1), loop(size, 2), loop(size, 3)
-  i, c, j = over(3, 4), over(channels, 5), over(3, 6)
-  row, column = y + i - 1, x + j - 1
-  inside = (row >= 0) & (row < size) & (column >= 0) & (column < size)
-  pixel = param(1, channels * size * size).index((c * size + row) * size + column, inside)
-  weight = param(2, outputs * channels * 9).index((((p * 3 + i) * channels + c) * 3 + j) * LANES + o).load()
-  out = param(0, outputs * size * size).index(((p * LANES + o) * size + y) * size + x)
-  end = out.store((pixel.load(UOp.const(dtypes.float32, 0.0)) * weight).reduce(Ops.ADD, i, c, j)).end(p, o, y, x)
-  opts = (Opt(OptOps.VECTOR, 1, LANES), Opt(OptOps.UPCAST, 3, size), Opt(OptOps.UNROLL, 6, 3))
-  return UOp.sink(end, arg=KernelInfo("window", opts))
-
-
-def test_a_window_asks_for_what_it_will_read_in_the_next_panel() -> None:
-  channels = 128
-  ((walk, found),) = lines(window_in_panels(channels)).items()
-  assert walk is not None and len(found) == 3, "one for each tap of a row"
-  (panel, *_) = sorted({r for u in found for r in u.ranges}, key=lambda r: r.arg[0])
-  got = [place for u in found for place in elements(u, {panel: 1})]
-  assert {place // LINE for place in got} == {*range(2 * channels * 9, 3 * channels * 9)}, "all of the next panel"
-  assert len(got) == len({*got}), "by one of the tiles that leave nothing out"
-
-
-def test_a_window_whose_panel_is_too_large_asks_for_nothing() -> None:
-  assert asked(window_in_panels(channels=512)) == 0
-
-
-def test_a_window_in_panels_computes_the_same(run_kernel: Any) -> None:
-  channels, size, outputs = 128, 7, 64
-  kernel = window_in_panels(channels, size, outputs)
-  assert asked(kernel) > 0
-  x, w = data(channels * size * size), data(outputs * channels * 9, seed=1)
-  padded = np.pad(x.reshape(channels, size, size), ((0, 0), (1, 1), (1, 1)))
-  places = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
-  weights = w.reshape(outputs // LANES, 3, channels, 3, LANES)
-  expected = np.einsum("cyxij,picjl->plyx", places.astype(np.float64), weights).reshape(-1)
-  (found, *_) = run_kernel(kernel, (garbage(expected.size), x, w))
-  np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize("packed", [True, False])
 def test_what_the_second_level_keeps_is_there(packed: bool) -> None:
   assert asked(product(packed=packed)) == 1

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny_codegen import cpu_target
+from tiny_codegen.compile import PassContext, run_passes
 from tiny_codegen.kernel.expressions import clauses, number
 from tiny_codegen.lower.skip_padding_taps import share_inside, shorten_loops, steps_inside
 from tiny_codegen.opt.apply import apply_opts
@@ -176,3 +177,50 @@ def test_a_tile_that_fills_the_registers_keeps_its_loops(rows: int, cut: bool) -
   """Of 16, twelve accumulators leave too few for a loop that may have no iterations."""
   root = apply_opts(window(outputs=rows), (Opt(OptOps.UPCAST, 0, rows),), TARGET)
   assert bool(steps_inside(root, TARGET)) is cut
+
+
+def products_of(root: UOp) -> int:
+  """Multiplications of a kernel with written-out loops, in one iteration of the others."""
+  context = PassContext(TARGET, root.arg.opts)
+  linear = run_passes(root, context)
+  return sum(u.op in (Ops.MULACC, Ops.MUL) and u.dtype.kind == "float" for u in linear.src)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+  size=st.integers(2, 8),
+  taps=st.integers(2, 4),
+  stride=st.integers(1, 2),
+  padding=st.integers(1, 3),
+  vector=st.booleans(),
+)
+def test_written_out_taps_in_padding_are_not_computed(
+  run_kernel: Any, size: int, taps: int, stride: int, padding: int, vector: bool
+) -> None:
+  count = places(size, taps, stride, padding, 1)
+  if count < 2 or stride >= taps:  # loops that no window overlaps along are one loop
+    return
+  lanes = (Opt(OptOps.VECTOR, 0, 4),) if vector else ()
+  opts = (*lanes, Opt(OptOps.UPCAST, 1, count), Opt(OptOps.UNROLL, 3, taps))
+  outputs = 4
+  root = window(size, taps, stride, padding, opts=opts, outputs=outputs)
+  inside = [at * stride + tap - padding in range(size) for at in range(count) for tap in range(taps)]
+  assert products_of(root) == sum(inside)
+  image, weights = data(CHANNELS, size), data(outputs, CHANNELS, taps, seed=1)
+  at = np.arange(count)[:, None] * stride + np.arange(taps)[None, :]
+  expected = np.einsum("cyt,oct->oy", np.pad(image, ((0, 0), (padding, padding)))[:, at], weights)
+  (got, *_) = run_kernel(root, (garbage(outputs, count), image, weights))
+  np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_mask_that_is_no_padding_stays() -> None:
+  """Zeros of a mask meet what may be infinite."""
+  o, y, t = loop(4, 0), loop(4, 1), over(3, 2)
+  masked = param(1, 64).index(y * 3 + t, (y < t)).load(ZERO)  # the address does not move as the gate does
+  end = (
+    param(0, 16).index(o * 4 + y).store((masked * param(2, 12).index(o * 3 + t).load()).reduce(Ops.ADD, t)).end(o, y)
+  )
+  opts = (Opt(OptOps.UPCAST, 1, 4), Opt(OptOps.UNROLL, 2, 3))
+  assert products_of(UOp.sink(end, arg=KernelInfo("mask", opts))) == 6, (
+    "three where the mask holds, and zero times each weight"
+  )

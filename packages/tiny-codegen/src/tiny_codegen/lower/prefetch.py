@@ -3,8 +3,7 @@
 A processor fetches by itself what is read in order. Four kinds of lines it does not:
 
 - **Panels.** A sum reads one panel of an operand while the next one lies beyond the second cache level, in pieces that
-  are far apart. Each step of the sum asks for a line or two of the next panel, into the second level; or in some tiles,
-  in turns, for what it reads itself, one panel on.
+  are far apart. Each step of the sum asks for a line or two of the next panel, into the second level.
 - **Results.** A register tile writes dozens of lines at once, after a long sum in which memory had nothing to do. Each
   step of the sum asks for the line of another row; where steps are too few, the lines are asked for before.
 - **Gaps.** A loop packs every second row of an image, or a few elements of each row of a matrix. Each iteration asks
@@ -59,8 +58,6 @@ SELDOM = 16
 """Steps of a sum for a line: where there are more, packing takes hardly any time, and asking some of every step."""
 MOST_ROWS = 8
 """Iterations of the loop that packs which one step of a sum takes: steps that are written out."""
-MOST_STEP_LINES = 8
-"""Lines that a step of a sum asks for in its turn, one of several: those of the vectors that it reads itself."""
 MOST_PANEL_LINES = 2
 """Lines that a step of a sum asks for: more would be in the way of what it reads itself."""
 
@@ -484,8 +481,7 @@ def _panels(program: Program) -> dict[UOp, tuple[UOp, list[UOp]]]:
     buffers = Counter([buffer for u in reads if (buffer := packed_buffer(u.src[0])) is not None])
     known = [(packings[b], program.packed[b], n) for b, n in buffers.items() if b in packings]
     known = [k for k in known if loop.counter not in k[0].own]
-    in_place = list(_read_as_it_is(reads, loops, large))
-    for packing, nbytes, count in (*known, *((p, p.nbytes, 1) for p in in_place)):
+    for packing, nbytes, count in (*known, *((p, p.nbytes, 1) for p in _read_as_it_is(reads, loops, large))):
       # what a sum has packed on its way is not needed any longer when the next is asked for: see `staging/pack.py`
       copies = 1 if packing.memory in program.packed and any(map(_is_sum, packing.own)) else 2
       room = packed + copies * nbytes + direct <= second * ROOM
@@ -493,50 +489,7 @@ def _panels(program: Program) -> dict[UOp, tuple[UOp, list[UOp]]]:
         at, lines = _next_panel(packing, loops[len(packing.around) :], count)
         if lines and at not in found:
           found[at] = packing.memory, lines
-    for pointer, lines in _same_steps(reads, loops, large, int(second * ROOM) - packed - direct):
-      found.setdefault(loop.counter, (pointer, lines))
   return found
-
-
-def _same_steps(
-  reads: Sequence[UOp], loops: tuple[UOp, ...], large: Collection[UOp], room: int
-) -> Iterator[tuple[UOp, list[UOp]]]:
-  """PREFETCHes of what the same steps of a sum read in the next panel, of a buffer that is read where it is: for
-  windows that leave out padding, whose steps nobody counts. The first and the last tile leave out some; those between
-  ask for a part of the steps each, in turns. A panel fits into `room`, in the second cache level, and two need not:
-  lines that the last tile is done with make room."""
-  sums = _sums_at_the_end(loops)
-  if not sums or _sizes(sums):
-    return
-  outside = loops[: len(loops) - len(sums)]
-  vectors: dict[UOp, list[UOp]] = {}
-  for u in reads:
-    if u.src[0].src[0] in large and len(u.src[0].src) == 2 and u.dtype.count > 1 and u.src[0].src[1].dtype.count == 1:
-      vectors.setdefault(u.src[0].src[0], []).append(u)
-  for pointer, loads in vectors.items():
-    offsets = [u.src[0].src[1] for u in loads]
-    around = next((n for n in reversed(range(len(outside))) if all(stride(o, outside[n]) for o in offsets)), None)
-    if around is None:
-      continue
-    tiles, itemsize = outside[around + 1 :], element_of(pointer).itemsize
-    panel = _most(sums) * sum(u.dtype.count for u in loads) * itemsize
-    count = _size(tiles[0]) - 2 if len(tiles) == 1 else 0
-    turns = next((r for r in reversed(sums) if _size(r) >= count), None)
-    if turns is None or count < 2 or panel > room or _most(sums) < LEAST_STEPS:
-      continue
-    turn = turns.alu(Ops.TRUNCMOD, turns.const_like(count)).alu(Ops.CMPEQ, tiles[0] + turns.const_like(-1))
-    following = _following(outside[: around + 1])
-    near = pointer.index(offsets[0])
-    lines = []
-    for (_, rest), spans in _spans((u.src[0], u.dtype) for u in loads).items():
-      if rest is None:
-        continue
-      for first, behind in joined(spans, GAP):
-        for byte in range(first, behind, CACHE_LINE):
-          index = _element(pointer, rest.substitute(following), byte).src[1]
-          lines.append(pointer.index(index, turn).prefetch("read", 2, near))
-    if len(lines) <= MOST_STEP_LINES:
-      yield pointer, lines
 
 
 def _packings(program: Program, large: Collection[UOp]) -> dict[UOp, _Packing]:

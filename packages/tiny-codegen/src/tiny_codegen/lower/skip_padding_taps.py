@@ -6,7 +6,8 @@ may begin with the first that is inside and end with the last, and the gate goes
 that is a tenth of all work. As with other libraries, a weight that is infinite does not meet zeros of padding then.
 
 What is known of a gate is gone once its operand is in local memory, so the pass `stage` asks before that, and shortens
-the loops after.
+the loops after. Where taps and places are both written out (`UNROLL`, `UPCAST`), a term gets its gate as a condition,
+`WHERE(gate, term, 0)`, which is true or false once it is written out: the pass `unroll` then has no term for it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Mapping
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from tiny_codegen.kernel.expressions import number, stride
 from tiny_codegen.kernel.loops import extent, in_order, kind, next_loop_id, size_of, substitute_simplified
@@ -27,6 +28,8 @@ from tiny_uop.records import dataclass
 TRUE = UOp.const(dtypes.bool, True)
 AROUND = frozenset({AxisType.LOOP, AxisType.THREAD})
 """Loops that a sum is in: a register tile has all of its rows and lanes in one sum."""
+WRITTEN_OUT = frozenset({AxisType.UPCAST})
+"""Loops that a sum is in which has each of their iterations as a sum of its own."""
 MOST_TAPS = 16  # of a loop; of longer ones, as gradients of weights have them, too little is outside
 SPARE = 7  # registers besides accumulators: a loop that may have no iterations keeps some of these in others around it
 PLACES = 1024  # of which it is counted how much of a window is inside
@@ -87,6 +90,24 @@ def shorten_loops(root: UOp, found: Mapping[UOp, Inside]) -> UOp:
   return root
 
 
+def only_taps_inside(root: UOp) -> UOp:
+  """The kernel with conditions for terms of sums whose taps and places are written out."""
+  changes = {}
+  for total in [u for u in root.toposort if u.op is Ops.REDUCE and u.arg[0] is Ops.ADD]:
+    taps = [r for r in total.src[1:] if kind(r) is AxisType.UNROLL]
+    inside = [
+      clause
+      for load in _factors(total.src[0])
+      for clause in gates_of(load)
+      if any(_limit(clause, tap, load.src[0].src[1], frozenset(total.src[1:]), WRITTEN_OUT) for tap in taps)
+    ]
+    if inside:
+      value = total.src[0]
+      term = reduce(UOp.__and__, inside).where(value, identity(Ops.ADD, value.dtype))
+      changes[total] = total.replace(src=(term, *total.src[1:]))
+  return root.substitute(changes) if changes else root
+
+
 def _accumulators(total: UOp, target: Target) -> int:
   """Vector registers that a sum takes for all rows and lanes of its tile."""
   rows, lanes = (
@@ -123,10 +144,13 @@ def _factors(term: UOp) -> list[UOp]:
   return [term] if zero else []
 
 
-def _limit(clause: UOp, loop: UOp, address: UOp, others: frozenset[UOp]) -> tuple[bool, UOp] | None:
-  """(whether a clause holds from an iteration on, not before it; which one), for a clause about where along an axis of
-  an image a window reads: with the position the address moves, with all loops in the same proportion. A mask of another
-  kind hides terms, but these may be anything: zero times infinity is none of ours to leave out. None for those."""
+def _limit(
+  clause: UOp, loop: UOp, address: UOp, others: frozenset[UOp], kinds: Collection[AxisType] = AROUND
+) -> tuple[bool, UOp] | None:
+  """(whether a clause holds from an iteration on, not before it; which one), for a clause about where along an axis
+  of an image a window reads: with the position the address moves, with all loops (of some kinds) in the same
+  proportion. A mask of another kind hides terms, but these may be anything: zero times infinity is none of ours to
+  leave out. None for those."""
   negated = clause.op is Ops.CMPNE and clause.src[1] is TRUE
   compared = clause.src[0] if negated else clause
   if compared.op is not Ops.CMPLT or compared.src[0].dtype.kind != "index":
@@ -135,7 +159,7 @@ def _limit(clause: UOp, loop: UOp, address: UOp, others: frozenset[UOp]) -> tupl
   position = simplify(left - right)
   step = stride(position, loop)
   outside = position.ranges - {loop}
-  if not step or not outside or outside & others or any(kind(r) not in AROUND for r in outside):
+  if not step or not outside or outside & others or any(kind(r) not in kinds for r in outside):
     return None
   moved = stride(address, loop)
   for around in outside:

@@ -24,7 +24,7 @@ def in_turn(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
   for u in nodes:
     if u.op is Ops.GROUP and len(u.src) > 1 and all(s.op is Ops.STORE and in_register(s) for s in u.src):
       sums = [steps_of_sum(store) for store in u.src]
-      if len({len(steps) for steps in sums}) == 1 and len(sums[0]) > 1:
+      if all(sums) and max(map(len, sums)) > 1:
         ordered = [sums[place][step] for wave in _waves(sums) for place, step in wave]
         before |= {step: earlier for earlier, step in pairwise(ordered)}
   return before

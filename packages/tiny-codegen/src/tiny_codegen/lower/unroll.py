@@ -10,19 +10,35 @@ import itertools
 
 from tiny_codegen.kernel.expressions import number
 from tiny_codegen.kernel.loops import CLOSERS, kind, substitute_simplified
+from tiny_codegen.lower.reduce import identity
 from tiny_uop import AxisType, Ops, UOp
-from tiny_uop.graph import chain, rebuild
+from tiny_uop.graph import chain, operands, rebuild
 
 UNROLLED = frozenset({AxisType.UPCAST, AxisType.UNROLL})
 
 
 def unroll(root: UOp) -> UOp:
   """The kernel without UPCAST and UNROLL loops."""
+  conditional = False
 
   def change(u: UOp, new: UOp) -> UOp | None:
-    return _write_out(new) if u.op in CLOSERS and any(kind(r) in UNROLLED for r in u.src[1:]) else None
+    nonlocal conditional
+    if u.op not in CLOSERS or all(kind(r) not in UNROLLED for r in u.src[1:]):
+      return None
+    conditional |= u.op is Ops.REDUCE and u.src[0].op is Ops.WHERE
+    return _write_out(new)
 
-  return rebuild(root, change)
+  root = rebuild(root, change)
+  return rebuild(root, lambda _, u: _without_zeros(u)) if conditional else root
+
+
+def _without_zeros(u: UOp) -> UOp | None:
+  """A sum over loops without the terms that are zero: it begins with zero, and so is the same without them."""
+  if u.op is not Ops.REDUCE or u.arg[0] is not Ops.ADD or len(u.src) == 1:
+    return None
+  terms, zero = list(operands(u.src[0], Ops.ADD)), identity(Ops.ADD, u.dtype)
+  left = [t for t in terms if t is not zero]
+  return None if len(left) in (0, len(terms)) else u.with_src((chain(Ops.ADD, left), *u.src[1:]))
 
 
 def _write_out(closer: UOp) -> UOp:

@@ -20,7 +20,7 @@ from tiny_codegen.kernel.interleave import Neighbours
 from tiny_codegen.kernel.loops import REPLICATED, THREADS, in_order, kind, next_loop_id, size_of, substitute_simplified
 from tiny_codegen.kernel.memory import gate_loads, gates_of, next_alloc_id, stored_gates, without_gate
 from tiny_codegen.kernel.threads import HardwareAxis, thread_axes
-from tiny_codegen.lower.skip_padding_taps import shorten_loops, steps_inside
+from tiny_codegen.lower.skip_padding_taps import only_taps_inside, shorten_loops, steps_inside
 from tiny_codegen.lower.vectorize import TURNED, WIDE
 from tiny_codegen.staging.cooperative_fill import filled, is_fill, shared_fill
 from tiny_codegen.staging.pack import pack_in_first_tile
@@ -94,9 +94,8 @@ def lower_stages(root: UOp, target: Target) -> UOp:
   # a loop whose first tile packs has become another one: what is inside of an image along it is not known any more
   left = {u for u in staged.toposort if u.op is Ops.RANGE}
   steps = steps_inside(root, target)
-  return shorten_loops(
-    staged, {r: inside for r, inside in steps.items() if inside.count.ranges | inside.first.ranges <= left}
-  )
+  known = {r: inside for r, inside in steps.items() if inside.count.ranges | inside.first.ranges <= left}
+  return only_taps_inside(shorten_loops(staged, known))
 
 
 def lower_stage(root: UOp, target: Target) -> UOp:
