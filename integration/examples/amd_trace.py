@@ -1,11 +1,13 @@
-"""Writes a kernel in machine code, runs it on an emulated AMD GPU, and shows what the GPU recorded of its waves.
+"""Runs a kernel in machine code among generated ones on an emulated AMD GPU, and shows what the GPU recorded of it.
 
     hatch run python integration/examples/amd_trace.py    # --help lists the options
 
-The kernel is written in Python with tiny-asm-amd: a sum of squares in which a wave waits for memory in each round. The
-emulator runs its bytes on a model of Linux's driver, whose registers the plugin sets up so that the GPU records thread
-traces and counters (`VIZ=-2` does that for every kernel of a program). Prints what `python -m tiny_viz sqtt TRACE`
-prints, and says how to see it in a browser. Needs a C++ compiler and no GPU. Writes `out/amd_trace.jsonl`.
+A standard deviation: the mean and the differences from it are generated kernels, the sums of their squares are one in
+machine code, in which a wave waits for memory in each round. It is written in Python with tiny-asm-amd, and
+`Tensor.custom_kernel` takes it. The emulator runs the bytes of all of them on a model of Linux's driver, whose
+registers the plugin sets up so that the GPU records thread traces and counters (`VIZ=-2`). Prints what
+`python -m tiny_viz sqtt TRACE` prints, and says how to see it in a browser. Needs a C++ compiler and no GPU. Writes
+`out/amd_trace.jsonl`.
 """
 
 import argparse
@@ -17,12 +19,12 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "integration" / "model"))
 
+from gpu_model.as_device import as_device  # noqa: E402
 from gpu_model.kfd_backend import ModelBackend  # noqa: E402
 from gpu_model.toolchain import compiler  # noqa: E402
-from tiny_asm_amd import Isa, Kernel, Label, code_object, null, s, v  # noqa: E402
-from tiny_runtime import Binary  # noqa: E402
-from tiny_runtime.profiling.recording import begin, end, profile  # noqa: E402
-from tiny_uop import ParamInfo, UOp, dtypes  # noqa: E402
+from tiny_asm_amd import Isa, Kernel, Label, null, s, v  # noqa: E402
+from tiny_runtime import profile  # noqa: E402
+from tiny_tensor import Context, Tensor  # noqa: E402
 from tiny_viz.__main__ import main as show  # noqa: E402
 
 CHIP, LANES, GROUPS, ROUNDS = "gfx1100", 32, 4, 6
@@ -59,17 +61,11 @@ def squares() -> Kernel:
   )
 
 
-def binary_of(kernel: Kernel) -> Binary:
-  """The kernel as a program of the plugin AMD."""
-  one, groups, threads = (UOp.const(dtypes.int32, n) for n in (1, GROUPS, LANES))
-  params = (
-    ParamInfo(0, dtypes.float32, LANES * GROUPS, False, True),
-    ParamInfo(1, dtypes.float32, COUNT, True, False),
-  )
-  ops, nbytes = (UOp.const(dtypes.int32, n) for n in (2 * COUNT, 4 * COUNT + 4 * LANES * GROUPS))
-  text = "\n".join(map(str, kernel.body))
-  code = code_object([kernel])
-  return Binary(code, kernel.name, (groups, one, one), (threads, one, one), params, (), ops, nbytes, text)
+def deviation(x: Tensor) -> Tensor:
+  """The standard deviation of numbers."""
+  program = squares().program(GROUPS, LANES, ops=2 * COUNT)
+  sums = Tensor.empty(LANES * GROUPS).custom_kernel(x - x.mean(), fxn=lambda *_: program)[0]
+  return (sums.sum() / COUNT).sqrt()
 
 
 def main() -> int:
@@ -81,25 +77,19 @@ def main() -> int:
     print("the emulator needs a C++ compiler: install g++ or clang++", file=sys.stderr)
     return 1
   backend = ModelBackend(gpu=CHIP, machine_code=True)
-  device, binary = backend.open(0), binary_of(squares())
   numbers = np.random.default_rng(0).standard_normal(COUNT).astype(np.float32)
-  x, out = device.alloc(numbers.nbytes), device.alloc(4 * LANES * GROUPS)
-  device.write(x, 0, numbers.data.cast("B"))
-  with profile() as recorded:
-    start = begin()
-    found = device.launch_recorded(device.load(binary), [(out, 0), (x, 0)], [], (GROUPS, 1, 1), (LANES, 1, 1))
-    end(start, "kernel", binary.entry, device.info.name, found.seconds, kernels=1, recording=found)
-  result = np.empty(LANES * GROUPS, np.float32)
-  device.read(out, 0, result.data.cast("B"))
-  device.close()
-  difference = float(abs(result - (numbers.reshape(ROUNDS, -1) ** 2).sum(0)).max())
   options.out.mkdir(parents=True, exist_ok=True)
   path = options.out / "amd_trace.jsonl"
+  rewrites = str(options.out / "amd_rewrites.jsonl.gz")
+  with as_device(backend, "AMD"), Context(DEVICE="AMD", VIZ=-2, VIZ_FILE=rewrites), profile() as recorded:
+    found = deviation(Tensor(numbers)).item()
+  difference = abs(found - float(numbers.std()))
   recorded.save(path)
-  status = show(["sqtt", str(path)])
+  launch = str([(record.kind, record.name) for record in recorded.records].index(("kernel", "squares")))
+  status = show(["sqtt", str(path), "--launch", launch])
   if options.wave is not None:
-    status = show(["sqtt", str(path), "--launch", "0", "--wave", str(options.wave)]) or status
-  print(f"\nthe largest difference from NumPy is {difference:.1e}; python -m tiny_viz serve {path} shows the waves")
+    status = show(["sqtt", str(path), "--launch", launch, "--wave", str(options.wave)]) or status
+  print(f"\nthe difference from NumPy is {difference:.1e}; python -m tiny_viz serve {path} shows the waves")
   return status or int(difference > 1e-5 or bool(backend.model.misuse))
 
 

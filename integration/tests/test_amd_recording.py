@@ -15,6 +15,7 @@ from asm_kernels import N, counting, doubled
 from gpu_model_devices import contents, filled
 from gpu_model_kernels import SMALL
 
+from gpu_model.as_device import as_device
 from gpu_model.kfd_backend import ModelBackend
 from gpu_model.kfd_recording import registers as of_headers
 from gpu_model.toolchain import compiler
@@ -22,10 +23,9 @@ from tiny_asm_amd.traces.counters import Counter, totals
 from tiny_asm_amd.traces.packets import decode
 from tiny_asm_amd.traces.program import Program, class_of
 from tiny_asm_amd.traces.waves import Wave, waves
-from tiny_runtime import Binary, Device, DeviceLost
+from tiny_runtime import Binary, DeviceLost
 from tiny_runtime.contract import Recording
 from tiny_runtime.hcq import QueueDevice
-from tiny_runtime.opened import OpenDevice
 from tiny_runtime.profiling.recording import profile
 from tiny_runtime_amd import AMD, pm4
 from tiny_runtime_amd.hardware import AMDHardware
@@ -143,11 +143,8 @@ def test_a_trace_that_is_longer_than_its_memory(
 def amd() -> Iterator[ModelBackend]:
   """AMD is a device of the model."""
   backend = ModelBackend(gpu="gfx1201", machine_code=True)
-  device, before = backend.open(0), dict(Device._opened)
-  Device._opened["AMD"] = OpenDevice("AMD", device, backend.compiler(device.info.arch), "", None, backend)
-  yield backend
-  Device._opened.pop("AMD").close()
-  Device._opened.update(before)
+  with as_device(backend, "AMD"):
+    yield backend
   assert backend.model.misuse == [] and backend.model.left() == []
 
 

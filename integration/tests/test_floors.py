@@ -52,8 +52,8 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("__init__", "__main__"),
   ),
   "tiny-runtime": (
-    ("system",),
-    ("errors", "binary", "settings", "counters", "units", "whole_files", "plugins.known", "plugins.installed"),
+    ("system", "errors"),
+    ("binary", "settings", "counters", "units", "whole_files", "plugins.known", "plugins.installed"),
     ("contract", "handles", "private_files", "profiling", "plugins.versions"),
     ("storage", "generated", "ref", "hcq", "plugins.plugin"),
     ("opened", "plugins"),

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from gpu_model import cuda
+from gpu_model.as_device import as_device
 from gpu_model.toolchain import compiler
 from tiny_dist.groups.local import LocalGroup
 from tiny_dist.groups.nccl import ID_BYTES, Library, NcclError, NcclGroup, UniqueId
 from tiny_dist.ranks import World
-from tiny_runtime import Device, use_communicator
-from tiny_runtime.opened import OpenDevice
+from tiny_runtime import use_communicator
 from tiny_tensor import Tensor
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
@@ -61,15 +61,9 @@ class Over(LocalGroup):
 
 @pytest.fixture
 def gpus() -> Iterator[list[Any]]:
-  backend, before = cuda.ModelBackend(gpus=2), dict(Device._opened)
-  devices = [backend.open(n) for n in range(2)]
-  for name, device in zip(("CUDA", "CUDA:1"), devices):
-    Device._opened[name] = OpenDevice(name, device, backend.compiler(device.info.arch), "", None, backend)
-  yield devices
-  use_communicator(None)
-  for name in ("CUDA", "CUDA:1"):
-    del Device._opened[name]
-  Device._opened.update(before)
+  with as_device(cuda.ModelBackend(gpus=2), "CUDA", 2) as devices:
+    yield devices
+    use_communicator(None)
 
 
 def run(rank: int, program: Callable[[tuple[str, ...]], None]) -> list[Call]:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from gpu_model import cuda, kfd
+from gpu_model.as_device import as_device
 from gpu_model.cuda_driver import Model
 from gpu_model.kfd_backend import ModelBackend as KFDBackend
 from gpu_model.toolchain import compiler
-from tiny_runtime import Binary, Device, DeviceLost, GlobalCounters
+from tiny_runtime import Binary, DeviceLost, GlobalCounters
 from tiny_runtime.hcq import QueueDevice
 from tiny_runtime.opened import OpenDevice
 from tiny_runtime_nv import peers
@@ -264,17 +265,9 @@ def steps(devices: tuple[str, ...], count: int) -> list[list[float]]:
 def test_training_on_several_gpus_copies_from_gpu_to_gpu(family: str) -> None:
   backend: cuda.ModelBackend | KFDBackend = cuda.ModelBackend(gpus=2) if family == "CUDA" else KFDBackend(gpus=2)
   names = (family, f"{family}:1")
-  before = dict(Device._opened)
-  for n, name in enumerate(names):
-    device = backend.open(n)
-    Device._opened[name] = OpenDevice(name, device, backend.compiler(device.info.arch), "", None, backend)
-  try:
+  with as_device(backend, family, 2):
     GlobalCounters.reset()
     assert steps(names, 5) == steps(("REF", "REF:1"), 5)
     assert GlobalCounters.peer_bytes > 0 and GlobalCounters.host_bytes == 0
-  finally:
-    for name in names:
-      Device._opened.pop(name).close()
-    Device._opened.update(before)
   kept = "left behind: 0 allocations, ['Module'], 0 pinned"  # for the next use of the kernels
   assert {*backend.model.misuse} <= {kept}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tiny_runtime import CompileError
 from tiny_tensor import Context, Tensor, TinyJit, TransformError, jvp, vmap
 from tiny_tensor.autograd.forward import push_forward
 from tiny_tensor.custom_kernel import Memory
-from tiny_tensor.func import grad, hessian
-from tiny_uop import AddrSpace, AxisType, KernelInfo, Ops, UOp, dtypes
+from tiny_tensor.func import NativeCode, grad, hessian
+from tiny_uop import AddrSpace, AxisType, KernelInfo, Ops, UOp, dtypes, print_uop
 
 
 @pytest.fixture(autouse=True)
@@ -194,6 +196,54 @@ def test_threads_and_the_memory_that_they_share() -> None:
 
   with pytest.raises(TransformError, match="'counted', which counts its threads by SPECIAL"):
     vmap(lambda v: Tensor.custom_kernel(v.empty_like(), v, fxn=counted)[0])(x)
+
+
+def program(size: int, **more: Any) -> NativeCode:
+  """`p1[i] = p0[i] * p0[i]` over so many numbers, in the form that REF takes."""
+  out, x = (UOp.param(n, dtypes.float32.ptr(size)) for n in (1, 0))
+  i = UOp.range(size, 0)
+  kernel = UOp.sink(out.index(i).store(x.index(i).load() * x.index(i).load()).end(i), arg=KernelInfo("squares"))
+  return replace(NativeCode("tiny-uop", "python", print_uop(kernel), "squares", (1,), (1,), (1,), 5), **more)
+
+
+def test_a_program_of_a_device() -> None:
+  """Text that the compiler never sees is scheduled, captured and has a gradient as other kernels do."""
+
+  def squares(x: Tensor) -> Tensor:
+    return x.custom_kernel(x.empty_like(), fxn=lambda *_: program(5), grad_fxn=lambda g, x, out: (2 * g * x, None))[1]
+
+  x = Tensor(np.arange(5, dtype=np.float32))
+  np.testing.assert_array_equal((squares(x + 1) - 1).numpy(), (np.arange(5) + 1) ** 2 - 1)
+  np.testing.assert_array_equal(grad(lambda x: squares(x).sum())(x).numpy(), 2 * np.arange(5))
+  np.testing.assert_array_equal(squares(x.reshape(5, 1).expand(5, 1)).numpy(), np.arange(5)[:, None] ** 2)
+  step = TinyJit(lambda x: squares(x + 1).realize())
+  for n in range(4):
+    np.testing.assert_array_equal(step((x + n).realize()).numpy(), (np.arange(5) + n + 1) ** 2)
+  assert squares(x).uop.src[0] is squares(x).uop.src[0], "equal calls are one node"
+  with pytest.raises(TransformError, match="'squares', which counts its threads by SPECIAL or in a program"):
+    vmap(squares)(Tensor.empty(2, 5))
+
+
+def test_programs_that_are_none() -> None:
+  class Half:
+    entry = "half"
+
+  with pytest.raises(TypeError, match="is no program: it has no form, arch, code, groups, threads, written"):
+    bad(lambda *_: Half(), (4,))
+  with pytest.raises(ValueError, match="writes argument 2, and was given 2 tensors"):
+    bad(lambda *_: program(4, written=(1, 2)), (4,), (4,))
+  with pytest.raises(ValueError, match=r"groups are \(0,\), expected one to three numbers above 0"):
+    bad(lambda *_: program(4, groups=(0,)), (4,), (4,))
+  with pytest.raises(ValueError, match=r"it writes the arguments \(\): expected one at least"):
+    bad(lambda *_: program(4, written=()), (4,), (4,))
+  with pytest.raises(TypeError, match="field entry is 3, expected str"):
+    bad(lambda *_: program(4, entry=3), (4,), (4,))
+  x, out = Tensor.empty(4), Tensor.empty(4)
+  for wrong in ({"arch": "sm_80"}, {"form": "ptx"}):
+    with pytest.raises(CompileError, match="'squares' is .* for (sm_80|python); this device takes tiny-uop"):
+      x.custom_kernel(out, fxn=lambda *_: program(4, **wrong))[1].realize()  # noqa: B023
+  with pytest.raises(CompileError, match="'squares' is no kernel: .*expected the header"):
+    x.custom_kernel(out, fxn=lambda *_: program(4, code="half"))[1].realize()
 
 
 def bad(fxn: Callable[..., Any], *shapes: tuple[int, ...]) -> None:

@@ -2,6 +2,9 @@
 is expected.
 """
 
+from dataclasses import fields, replace
+from typing import Any
+
 import pytest
 
 from tiny_uop import (
@@ -12,14 +15,18 @@ from tiny_uop import (
   Context,
   CustomGradient,
   KernelInfo,
+  NativeCode,
   Ops,
   ProgramInfo,
   SpecError,
   UOp,
   dtypes,
+  native_of,
   parse_uop,
   print_uop,
+  read_params,
   spec,
+  written_params,
 )  # fmt: skip
 
 f32, i32, idx = dtypes.float32, dtypes.int32, dtypes.index
@@ -30,6 +37,7 @@ buffer = UOp.new_buffer("CPU", 6, f32)
 device = buffer.src[0]
 n = UOp.variable("n", 1, 9)
 number, value = UOp.const(i32, 3), UOp.const(f32, 1.0)
+native = NativeCode("object", "this", "\x00\xff code", "f", (1,), (1,), (0,))
 
 
 def kernel(effect: UOp) -> UOp:
@@ -82,6 +90,30 @@ def test_legal(graph: UOp, level: spec.Level) -> None:
   spec.check(graph, level)
   spec.check(parse_uop(print_uop(graph)), level)
   spec.check_nodes(graph)
+
+
+def test_a_kernel_that_is_a_program_of_a_device() -> None:
+  made = kernel(UOp(Ops.NATIVE, dtypes.void, (inp, out), replace(native, written=(1,))))
+  spec.check(made, "kernel")
+  assert parse_uop(print_uop(made)) is made and native_of(made) is made.src[0]
+  assert written_params(made) == {0} and read_params(made) == {1}
+  assert native.content == b"\x00\xff code"
+
+
+def test_programs_that_differ_have_other_keys() -> None:
+  """Keys of caches are made of texts of arguments; that of a program is short."""
+  other: dict[str, Any] = {
+    "code": "\x00\xfe code",
+    "source": "-",
+    "ops": 1,
+    "groups": (2,),
+    "threads": (2,),
+    "written": (1,),
+  }
+  other |= dict.fromkeys(("form", "arch", "entry"), "other")
+  made = [native, *[replace(native, **{name: value}) for name, value in other.items()]]
+  assert len({UOp(Ops.NATIVE, arg=arg).key for arg in made}) == len(fields(native)) + 1
+  assert len(repr(replace(native, code="x" * 10**5))) < 120
 
 
 def test_a_whole_program() -> None:
@@ -141,6 +173,9 @@ def test_a_whole_program() -> None:
     (UOp(Ops.REDUCE, f32, (value,), (Ops.ADD, (0,))), "RANGEs"),
     (UOp(Ops.END, dtypes.void, (value, i)), "an effect and RANGEs"),
     (UOp(Ops.STAGE, f32, (value, i), None), "a Stage"),
+    (UOp(Ops.NATIVE, dtypes.void, (out, inp), replace(native, written=(0, 2))), "NativeCode that writes"),
+    (UOp(Ops.NATIVE, dtypes.void, (out, out), native), "PARAMs, each once"),
+    (UOp(Ops.NATIVE, dtypes.void, (out, i), native), "PARAMs, each once"),
     (UOp(Ops.EXTRACT, f32, (value.broadcast(4),), (4,)), "lanes of it"),
     (UOp(Ops.VECTORIZE, f32.vec(2), (value, number)), "scalars or vectors, which together have its lanes"),
     (UOp(Ops.CONTIGUOUS, f32, (value,)), "no CONTIGUOUS here: it belongs to the levels tensor"),

@@ -5,6 +5,7 @@ Source: LLVM's "User Guide for AMDGPU Backend": "Code Object", "Kernel Descripto
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,24 @@ MACHINES = {
 }  # fmt: skip
 """EF_AMDGPU_MACH, with what may or may not be on."""
 DENORMALS, CLAMP, IEEE, WORKGROUP_MODE, ORDERED = 0xF << 16, 1 << 21, 1 << 23, 1 << 29, 1 << 30
+
+
+@dataclass(frozen=True)
+class Program:
+  """A kernel with a launch of it, as `Kernel.program` makes it."""
+
+  arch: str
+  """The chip."""
+  code: bytes
+  """A code object."""
+  entry: str
+  groups: tuple[int, ...]
+  threads: tuple[int, ...]
+  written: tuple[int, ...]
+  ops: int = 0
+  source: str = ""
+  form: str = "code-object"
+  """What `code` is, for who takes programs of several kinds."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +100,18 @@ class Kernel:
   def machine_code(self) -> bytes:
     """Its instructions as bytes."""
     return b"".join(map(bytes, self.body))
+
+  def program(
+    self, groups: int | tuple[int, ...], threads: int | tuple[int, ...], written: Iterable[int] = (0,), ops: int = 0
+  ) -> Program:
+    """What `Tensor.custom_kernel` of tiny-tensor takes: the kernel with a launch of so many workgroups of so many
+    threads. Its arguments are addresses, and it writes those with the numbers `written`. `ops`: the arithmetic
+    operations of a launch, for who counts them. Raises AsmError."""
+    grid, group = ((sizes,) if isinstance(sizes, int) else tuple(sizes) for sizes in (groups, threads))
+    if math.prod(group) > self.threads:
+      raise AsmError(f"{self.name}: {math.prod(group)} threads a workgroup, and it was made for {self.threads}")
+    text = "\n".join(map(str, self.body))
+    return Program(self.chip, code_object([self]), self.name, grid, group, tuple(written), ops, text)
 
   def descriptor(self, distance: int) -> bytes:
     """What the hardware is told; the first instruction is `distance` bytes from here."""

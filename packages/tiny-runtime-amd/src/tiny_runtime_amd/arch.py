@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from tiny_runtime.llvm import Processor
 
 TRIPLE = "amdgcn-amd-amdhsa"
+FORM = "code-object"
+"""Of binaries, and of programs from elsewhere."""
 
 
 @dataclass(frozen=True)

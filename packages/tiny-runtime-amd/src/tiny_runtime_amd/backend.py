@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class AMDBackend:
   """AMD's GPUs, by way of Linux's KFD alone. `system` and `places` are the machine's, unless it is a test's."""
 
-  api = (1, 8)
+  api = (1, 9)
   ir = (1, 1)
 
   def __init__(self, system: System | None = None, places: Places | None = None) -> None:

@@ -79,6 +79,11 @@ class CodeObject:
     notes = [s.data for s in elf.sections if s.type == NOTE]
     return cls(bytes(image), elf.flags, kernels, _metadata(notes))
 
+  @property
+  def chip(self) -> str:
+    """What its metadata say that it is for: "gfx1100"; empty if they do not say."""
+    return str(self.metadata.get("amdhsa.target", "")).rpartition("--")[2].partition(":")[0]
+
   def about(self, kernel: str) -> dict[str, Any]:
     """The metadata of one kernel, without the dots of their names: `vgpr_count`, `vgpr_spill_count`, `args`, …"""
     rows = [row for row in self.metadata.get("amdhsa.kernels", ()) if row[".name"] == kernel]

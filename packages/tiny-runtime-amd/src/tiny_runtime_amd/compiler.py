@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from tiny_runtime import Binary, CompileError, Measure
+from tiny_runtime.binary import not_for
 from tiny_runtime.generated import compile_generated
 from tiny_runtime.llvm import LLVMError, compile_object, llvm_version
-from tiny_runtime_amd.arch import Arch
+from tiny_runtime_amd.arch import FORM, Arch
+from tiny_runtime_amd.code_object import CodeObject
 from tiny_runtime_amd.elf import ElfError
 from tiny_runtime_amd.linking import link
-from tiny_uop import UOp
+from tiny_uop import NativeCode, UOp
 
 LEVEL = 3
 """How much LLVM optimises."""
@@ -34,7 +36,21 @@ class AMDCompiler:
     from tiny_codegen import compile_kernel
     from tiny_runtime_amd.target import renderer
 
-    return compile_generated(kernel, measure, partial(compile_kernel, renderer=renderer(self.arch)), self.assemble)
+    generate = partial(compile_kernel, renderer=renderer(self.arch))
+    return compile_generated(kernel, measure, generate, self.assemble, self.native)
+
+  def native(self, program: NativeCode) -> bytes:
+    """A code object from elsewhere, as it is. Raises CompileError for one of another chip."""
+    if (program.form, program.arch) != (FORM, str(self.arch)):
+      raise not_for(program, f"{FORM} for {self.arch}")
+    try:
+      made_for = CodeObject.parse(program.content).chip
+    except ElfError as error:
+      raise CompileError(f"program {program.entry!r} is no code object: {error}", program.source) from error
+    if made_for != program.arch:
+      what = f"is said to be for {program.arch}, and its metadata say for {made_for or 'nothing'}"
+      raise CompileError(f"program {program.entry!r} {what}", program.source)
+    return program.content
 
   def assemble(self, program: UOp) -> Binary:
     """The back half: a PROGRAM with its source → Binary, whose code is a loadable ELF file."""

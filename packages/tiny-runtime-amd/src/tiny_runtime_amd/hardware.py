@@ -10,7 +10,7 @@ from tiny_runtime import Binary, Capabilities, CompileError, DeviceInfo, DeviceL
 from tiny_runtime.contract import Recording
 from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Launch, Timeline
 from tiny_runtime_amd import aql
-from tiny_runtime_amd.arch import Arch
+from tiny_runtime_amd.arch import FORM, Arch
 from tiny_runtime_amd.faults import Faults
 from tiny_runtime_amd.gpus import Gpu
 from tiny_runtime_amd.kernels import AMDKernel, Copier, copy_binaries
@@ -44,7 +44,7 @@ class AMDHardware:
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=arch.local_memory, max_local_size=MOST_THREADS,
       atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, graph_times=True, peers=True, trims=True,
-      recordings=True,
+      recordings=True, native=(FORM,),
     )  # fmt: skip
     self.info = DeviceInfo(name, str(arch), gpu.memory, capabilities)
     self.memories = Memories(process, gpu, name)

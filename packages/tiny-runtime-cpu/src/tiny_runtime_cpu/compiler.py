@@ -8,11 +8,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tiny_runtime import Binary, CompileError, Measure
+from tiny_runtime.binary import not_for
 from tiny_runtime.generated import compile_generated
 from tiny_runtime.llvm import LLVMError, compile_object, llvm_version
-from tiny_runtime_cpu.host import Arch
+from tiny_runtime_cpu.host import FORMS, Arch
 from tiny_runtime_cpu.machine import PASSES
-from tiny_uop import UOp
+from tiny_uop import NativeCode, UOp
 
 if TYPE_CHECKING:
   # imported where it is used: a process that finds all its kernels in the cache does without
@@ -53,7 +54,20 @@ class CPUCompiler:
     def generate(kernel: UOp, *, measure: Callable[[UOp], float] | None, notes: Measure | None) -> UOp:
       return compile_kernel(kernel, renderer_for(self.arch), measure=measure, notes=notes)
 
-    return compile_generated(kernel, measure, generate, self.assemble)
+    return compile_generated(kernel, measure, generate, self.assemble, self.native)
+
+  def native(self, program: NativeCode) -> bytes:
+    """A program from elsewhere as object code: that for this processor as it is, LLVM IR compiled. Raises
+    CompileError."""
+    if program.form == FORMS[0] and program.arch == str(self.arch):
+      return program.content
+    if program.form != FORMS[1] or program.arch != self.arch.family:
+      raise not_for(program, f"{FORMS[0]} for {self.arch} or {FORMS[1]} for {self.arch.family}")
+    text = program.content.decode()
+    try:
+      return compile_object(text, self.arch.processor, PASSES)
+    except LLVMError as error:
+      raise CompileError(f"LLVM refused program {program.entry!r}: {error}", text) from error
 
   def assemble(self, program: UOp) -> Binary:
     """The back half: a PROGRAM with its source → Binary."""

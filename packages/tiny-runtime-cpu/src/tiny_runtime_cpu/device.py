@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphChange, GraphCopy, GraphKernel
 from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_cpu.graph import Graph, Times
-from tiny_runtime_cpu.host import has_uneven_cores, host_arch, memory_bytes
+from tiny_runtime_cpu.host import FORMS, has_uneven_cores, host_arch, memory_bytes
 from tiny_runtime_cpu.machine import PASSES
 from tiny_runtime_cpu.memory import Allocator, Block
 from tiny_runtime_cpu.pool import Pool, has_native_functions, native_functions
@@ -47,6 +47,7 @@ class CPUDevice:
       host_mapped=True,
       host_import=True,
       survives_fork=True,
+      native=FORMS,
       trims=True,
       reentrant=True,
       graphs=graphs,

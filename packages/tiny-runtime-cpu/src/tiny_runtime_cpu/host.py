@@ -14,6 +14,8 @@ from tiny_runtime_cpu.system.caches import host_caches
 from tiny_runtime_cpu.system.control_groups import group_limits
 from tiny_runtime_cpu.system.topology import are_uneven
 
+FORMS = ("object", "llvm-ir")
+"""Of programs from elsewhere; a binary is the first."""
 UNEVEN_SHARES = 8
 """For how many times as many threads kernels are divided, where some cores are slower: each may then do less."""
 

@@ -9,6 +9,8 @@ from tiny_uop.updates import updates
 
 Version = tuple[int, int]
 
+MSL = "msl"
+"""The form of binaries, and of programs from elsewhere."""
 BFLOAT: Version = (3, 1)
 """The version of the language that brought `bfloat`."""
 LATEST: Version = (3, 1)

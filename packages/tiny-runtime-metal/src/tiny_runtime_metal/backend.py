@@ -33,7 +33,7 @@ def this_mac() -> Messages | Unavailable:
 class MetalBackend:
   """Every GPU that Metal finds and that is of a family in the table."""
 
-  api = (1, 5)
+  api = (1, 9)
   ir = (1, 1)
 
   def __init__(self, connect: Callable[[], Messages | Unavailable] = this_mac) -> None:

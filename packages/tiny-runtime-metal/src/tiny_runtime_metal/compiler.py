@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from tiny_runtime import Binary, Measure
+from tiny_runtime.binary import not_for
 from tiny_runtime.generated import compile_generated
-from tiny_runtime_metal.arch import Arch
-from tiny_uop import UOp
+from tiny_runtime_metal.arch import MSL, Arch
+from tiny_uop import NativeCode, UOp
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,14 @@ class MetalCompiler:
     from tiny_codegen import compile_kernel
     from tiny_runtime_metal.renderer import MetalRenderer
 
-    return compile_generated(kernel, measure, partial(compile_kernel, renderer=MetalRenderer(self.arch)), as_binary)
+    generate = partial(compile_kernel, renderer=MetalRenderer(self.arch))
+    return compile_generated(kernel, measure, generate, as_binary, self.native)
+
+  def native(self, program: NativeCode) -> bytes:
+    """Metal Shading Language from elsewhere, as it is. Raises CompileError."""
+    if program.form != MSL or program.arch != str(self.arch):
+      raise not_for(program, f"{MSL} for {self.arch}")
+    return program.content
 
 
 def as_binary(program: UOp) -> Binary:

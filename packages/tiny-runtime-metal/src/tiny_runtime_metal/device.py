@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphCopy, GraphKernel, OutOfMemory
-from tiny_runtime_metal.arch import ATOMICS, Arch
+from tiny_runtime_metal.arch import ATOMICS, MSL, Arch
 from tiny_runtime_metal.errors import check_finished
 from tiny_runtime_metal.graph import COPY, Graph, Spare
 from tiny_runtime_metal.memory import Memory
@@ -33,6 +33,7 @@ class MetalDevice:
       max_local_size=family.threads,
       atomics=ATOMICS,
       fused_multiply_add=True,
+      native=(MSL,),
       host_mapped=True,
       graphs=True,
     )

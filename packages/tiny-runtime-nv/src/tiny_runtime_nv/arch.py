@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tiny_runtime.llvm import Processor
 
 TRIPLE = "nvptx64-nvidia-cuda"
+PTX, CUBIN = "ptx", "cubin"
+"""Forms of programs from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,14 @@ class Arch:
   def processor(self) -> Processor:
     """What LLVM has to know."""
     return Processor(TRIPLE, self.name, f"+ptx{self.ptx}")
+
+  def runs(self, ptx: str) -> bool:
+    """Whether PTX that was written for an architecture, of that name, runs here: on later ones too, unless it has what
+    only one has."""
+    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", ptx)
+    if found is None or found[3]:
+      return ptx == self.name
+    return (int(found[1]), int(found[2])) <= self.capability
 
   def __str__(self) -> str:
     return self.name

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class CUDABackend:
   """NVIDIA's GPUs by way of the driver API."""
 
-  api = (1, 6)
+  api = (1, 9)
   ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tiny_runtime import Binary, CompileError, Measure
+from tiny_runtime.binary import not_for
 from tiny_runtime.generated import compile_generated
 from tiny_runtime.llvm import LLVMError, compile_assembly, llvm_version
-from tiny_runtime_nv.arch import Arch
+from tiny_runtime_nv.arch import PTX, Arch
 from tiny_runtime_nv.shared_memory import STATIC, noted
-from tiny_uop import UOp
+from tiny_uop import NativeCode, UOp
 
 LEVEL = 3
 """How much LLVM optimises; ptxas does the rest."""
@@ -36,8 +37,14 @@ class NVCompiler:
     from tiny_runtime_nv.target import PTXRenderer
 
     return compile_generated(
-      kernel, measure, partial(compile_kernel, renderer=PTXRenderer(self.arch, self.tf32)), self.assemble
+      kernel, measure, partial(compile_kernel, renderer=PTXRenderer(self.arch, self.tf32)), self.assemble, self.native
     )
+
+  def native(self, program: NativeCode) -> bytes:
+    """PTX from elsewhere, as it is, if it is for this architecture or one before it. Raises CompileError."""
+    if program.form != PTX or not self.arch.runs(program.arch):
+      raise not_for(program, f"{PTX} for {self.arch} or older")
+    return program.content
 
   def assemble(self, program: UOp) -> Binary:
     """The back half: a PROGRAM with its source → Binary, whose code is PTX."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
-from tiny_runtime_nv.arch import Arch
+from tiny_runtime_nv.arch import PTX, Arch
 from tiny_runtime_nv.cuda_errors import ENDS_PROCESS, LOST, OUT_OF_MEMORY, TOO_LARGE, lost, not_opened
 from tiny_runtime_nv.cuda_graph import Graph
 from tiny_runtime_nv.driver import KEEP_BYTES, NO_TIME, NON_BLOCKING, POOLS_SUPPORTED, Driver, DriverError
@@ -67,6 +67,7 @@ class CUDADevice:
       max_local_size=MOST_THREADS,
       atomics=GPU_UPDATES,
       fused_multiply_add=True,
+      native=(PTX,),
       graphs=True,
       graph_times=True,
       peers=True,

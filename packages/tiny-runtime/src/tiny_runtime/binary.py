@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tiny_uop import Ops, ParamInfo, ProgramInfo, UOp, dtypes, evaluate
+from tiny_runtime.errors import CompileError
+from tiny_uop import NativeCode, Ops, ParamInfo, ProgramInfo, PtrDType, UOp, dtypes, evaluate
 from tiny_uop.records import dataclass
 from tiny_uop.text.print import print_uop
+
+IR_ONLY = "kernels in the IR only"
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,29 @@ class Binary:
     ops, nbytes = estimates.src[:2]
     name = entry or info.name
     return cls(code, name, grid.src, group.src, info.params, info.variables, ops, nbytes, str(source.arg))
+
+  @classmethod
+  def of_native(cls, kernel: UOp, code: bytes) -> Binary:
+    """The binary of a kernel that is one NATIVE, whose program was made into `code`, or is that already."""
+    (native,) = kernel.src
+    given: NativeCode = native.arg
+    grid, group = (
+      tuple([UOp.const(dtypes.index, s) for s in (*sizes, 1, 1)[:3]]) for sizes in (given.groups, given.threads)
+    )
+    params = []
+    for n, param in enumerate(native.src):
+      assert isinstance(param.dtype, PtrDType)
+      written = n in given.written
+      params.append(ParamInfo(param.arg, param.dtype.base, param.dtype.size, written, not written))
+    ops, nbytes = (UOp.const(dtypes.index, n) for n in (given.ops, sum(p.size * p.dtype.itemsize for p in params)))
+    return cls(code, given.entry, grid, group, tuple(params), (), ops, nbytes, given.source or given.code)
+
+  def native(self, form: str, arch: str) -> NativeCode:
+    """The program by itself, for a kernel that is one NATIVE: of `form`, made for `arch`. Its sizes are numbers, and it
+    takes no integers."""
+    groups, threads, ops, _ = self.sizes({})
+    written = tuple([n for n, p in enumerate(self.params) if p.written])
+    return NativeCode(form, arch, self.code.decode("latin-1"), self.entry, groups, threads, written, ops, self.source)
 
   def sizes(self, values: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
     """Global size, local size, operations and bytes of a launch, for these values of the variables."""
@@ -91,3 +117,10 @@ class Binary:
       return cls(code, entry, grid, group, params, variables, ops, nbytes, source)
     except (KeyError, TypeError, AttributeError) as error:
       raise ValueError(f"not a serialised Binary: {type(error).__name__}: {error}") from error
+
+
+def not_for(program: NativeCode, taken: str) -> CompileError:
+  """That a device does not run a program from elsewhere; `taken` is what it runs."""
+  return CompileError(
+    f"program {program.entry!r} is {program.form} for {program.arch}; this device takes {taken}", program.source
+  )

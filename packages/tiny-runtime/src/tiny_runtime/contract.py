@@ -18,7 +18,7 @@ from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
 from tiny_uop.records import dataclass
 
-API: tuple[int, int] = (1, 8)
+API: tuple[int, int] = (1, 9)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
 and a minor not above."""
 
@@ -99,6 +99,10 @@ class Capabilities:
   """With `graphs`: implements `GraphChanges`: many calls of a graph change at once. (Since 1.7.)"""
   recordings: bool = False
   """Implements `Recordings`: the hardware records what the waves of a launch do, and counts. (Since 1.8.)"""
+  native: tuple[str, ...] = ()
+  """Forms of programs that come from elsewhere: a kernel that is one NATIVE, whose NativeCode has one of them. The
+  compiler takes it if it was made for an arch that this device runs, and raises CompileError naming both if not. The
+  first is the form of `Binary.code`. (Since 1.9.)"""
   stream: str = ""
   """Implements `Streamed`: whose API the stream of its launches belongs to, "cuda" for CUDA's driver. Other libraries
   put work of their own between launches there. (Since 1.7.)"""
@@ -131,7 +135,7 @@ class Compiler(Protocol):
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Compile a kernel-level SINK. Raises CompileError with the source. `measure`, if given, times candidates on the
-    device."""
+    device. A kernel that is one NATIVE comes only where `Capabilities.native` has its form."""
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from tiny_uop import (
   AxisType,
   DType,
   KernelInfo,
+  NativeCode,
   Ops,
   UOp,
   dtypes,
@@ -125,9 +126,15 @@ def kernel_of(fxn: Kernel, tensors: Sequence[TensorBase]) -> UOp:
     memory.append(Memory(pointer, tuple(int(s) for s in t.shape), t.dtype))
   made = fxn(*memory)
   effects = made if isinstance(made, (tuple, list)) else (made,)
+  if hasattr(made, "entry"):
+    program = NativeCode.of(made)
+    name, effects = program.entry, (UOp(Ops.NATIVE, dtypes.void, tuple([m.pointer for m in memory]), program),)
+    if program.written[-1] >= len(memory):
+      raise ValueError(f"{program!r} writes argument {program.written[-1]}, and was given {len(memory)} tensors")
   if not effects or not all(isinstance(e, UOp) and e.dtype is dtypes.void for e in effects):
     raise TypeError(
-      f"custom kernel {name!r} gave {made!r:.60}: expected effects (STOREs, closed by .end(loops)) or a kernel"
+      f"custom kernel {name!r} gave {made!r:.60}: expected effects (STOREs, closed by .end(loops)), a kernel, or "
+      "a program (NativeCode)"
     )
   whole = len(effects) == 1 and is_kernel(effects[0])
   kernel = effects[0] if whole else UOp.sink(*effects, arg=KernelInfo(name))
@@ -171,12 +178,14 @@ class CustomKernelMixin(TensorBase):
   __slots__ = ()
 
   def custom_kernel(self, *lst: Self, fxn: Kernel, grad_fxn: Callable[..., Any] | None = None) -> list[Self]:
-    """The tensors after a kernel written in UOps has run over them: those that it writes are new ones of the same
+    """The tensors after a kernel written by hand has run over them: those that it writes are new ones of the same
     shape, dtype and device (`Tensor.empty` is what to pass; elements that it does not write have no defined value), the
     others are as they were. Lazy as everything.
 
     `fxn(*memory)` gets a `Memory` (of `tiny_tensor.func`) for each tensor and gives the effects of the kernel, or a
-    SINK with KernelInfo.
+    SINK with KernelInfo. Or it gives a program that is made for one kind of device: a `NativeCode` (of
+    `tiny_tensor.func`), or anything with its attributes, whose arguments are the tensors in their order. On another
+    device it is a CompileError.
     `grad_fxn(gradient, *tensors)` gets the gradient of the result (a tuple for several) and the tensors after the run,
     and gives the gradient of each of these, None for results. Without it, wanting a gradient is a RuntimeError.
 
@@ -214,13 +223,13 @@ def renumbered(kernel: UOp, numbers: dict[int, int]) -> UOp:
 
 def repeated_kernel(kernel: UOp, count: int, mapped: frozenset[int]) -> UOp | None:
   """The kernel in a loop of `count` more, over as many times the memory of the PARAMs `mapped`; None for one that
-  counts its threads itself.
+  counts its threads itself, as programs do.
 
   Memory that it keeps for itself is in the loop: what is done with it says so, since nothing else may. Such a kernel,
   and one with threads of its own, is compiled as it is written: the loop goes over workgroups, which share no memory.
   """
   nodes = kernel.toposort
-  if any(u.op is Ops.SPECIAL for u in nodes):
+  if any(u.op in (Ops.SPECIAL, Ops.NATIVE) for u in nodes):
     return None
   own = any(u.op is Ops.ALLOC or (u.op is Ops.RANGE and u.arg[1] in THREADS) for u in nodes)
   number = 1 + max((u.arg[0] for u in nodes if u.op is Ops.RANGE), default=-1)

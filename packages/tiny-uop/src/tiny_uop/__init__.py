@@ -12,6 +12,7 @@ from tiny_uop.args import (
   CustomGradient,
   Cut,
   KernelInfo,
+  NativeCode,
   Opt,
   OptOps,
   ParamInfo,
@@ -28,6 +29,7 @@ from tiny_uop.kernel import (
   collective_of,
   is_kernel,
   kernel_params,
+  native_of,
   read_params,
   reads_what_was_there,
   stored_to,
@@ -57,11 +59,11 @@ if TYPE_CHECKING:
 __all__ = [
   "ACCUMULATORS", "ASYNC", "STREAMING", "Accumulate", "AddrSpace", "AxisType", "BoundsError", "Collective", "Context",
   "ContextVar", "CustomGradient", "Cut", "DType", "Devices", "DiffLine", "EnvironmentVariable", "GroupOp", "IR_VERSION",
-  "KernelInfo", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError", "Pass", "PatternMatcher", "ProgramInfo",
-  "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding", "SpecError", "Stage", "UOp", "UPat",
+  "KernelInfo", "NativeCode", "Ops", "Opt", "OptOps", "ParamInfo", "ParseError", "Pass", "PatternMatcher",
+  "ProgramInfo", "PtrDType", "RewriteLoop", "Rule", "Samples", "Shape", "Sharding", "SpecError", "Stage", "UOp", "UPat",
   "check_bounds", "collective_of", "diff_graphs", "dtypes", "evaluate", "even_bounds", "exec_alu", "getenv",
-  "graph_rewrite", "is_kernel", "kernel_params", "live_nodes", "new_buffer_id", "parse_uop", "print_uop", "prod",
-  "read_params", "reads_what_was_there", "register_arg", "rule", "same_shape", "simplify", "sint", "spec",
+  "graph_rewrite", "is_kernel", "kernel_params", "live_nodes", "native_of", "new_buffer_id", "parse_uop", "print_uop",
+  "prod", "read_params", "reads_what_was_there", "register_arg", "rule", "same_shape", "simplify", "sint", "spec",
   "stored_to", "truncate", "value_nodes", "written_params",
 ]  # fmt: skip
 

@@ -286,6 +286,69 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class NativeCode:
+  """Argument of NATIVE: a program in a form that one kind of device takes, with what a launch of it needs. The PARAMs
+  that are its sources are its arguments, in its own order."""
+
+  form: str
+  """What `code` is, as devices name what they take: "code-object" (AMD), "ptx" (CUDA), "msl" (Metal), "llvm-ir"."""
+  arch: str
+  """What it was made for, by the name that devices have for their own: "gfx1100", "sm_80"."""
+  code: str
+  """Its bytes, each as the character of that number (Latin-1), so that text stays text."""
+  entry: str
+  """The name of the kernel in `code`."""
+  groups: tuple[int, ...]
+  """Workgroups along each axis."""
+  threads: tuple[int, ...]
+  """Threads of a workgroup along each axis."""
+  written: tuple[int, ...]
+  """The arguments that it writes, counted from 0. It reads the others."""
+  ops: int = 0
+  """Arithmetic operations of a launch, for who counts them."""
+  source: str = ""
+  """Its text for people, where `code` is none."""
+
+  def __repr__(self) -> str:
+    """Short, and another one for each program: keys of caches are made of it."""
+    import hashlib  # late: it loads OpenSSL
+
+    every = repr([getattr(self, field.name) for field in fields(self)])
+    digest = hashlib.sha256(every.encode()).hexdigest()
+    return f"NativeCode({self.form} for {self.arch}, {self.entry!r}, {len(self.code)} bytes, {digest[:32]})"
+
+  @property
+  def content(self) -> bytes:
+    """The code as bytes."""
+    return self.code.encode("latin-1")
+
+  @classmethod
+  def of(cls, program: Any) -> NativeCode:
+    """Of anything with these attributes; `code` may be bytes or text (UTF-8), `groups` and `threads` one number. Raises
+    TypeError, or ValueError for sizes and arguments that cannot be."""
+    lacking = [name for name in ("form", "arch", "code", "entry", "groups", "threads", "written")
+               if not hasattr(program, name)]  # fmt: skip
+    if lacking:
+      raise TypeError(f"{program!r:.60} is no program: it has no {', '.join(lacking)}")
+    code = program.code
+    if not isinstance(program, cls):
+      code = (code.encode() if isinstance(code, str) else bytes(code)).decode("latin-1")
+    groups, threads = ((s,) if isinstance(s, int) else tuple(s) for s in (program.groups, program.threads))
+    made = cls(
+      program.form, program.arch, code, program.entry, groups, threads, tuple(sorted(set(program.written))),
+      getattr(program, "ops", 0), getattr(program, "source", ""),
+    )  # fmt: skip
+    if (mistake := mistyped_field(made)) is not None:
+      raise TypeError(f"{made!r}: {mistake}")
+    for name, sizes in (("groups", groups), ("threads", threads)):
+      if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
+        raise ValueError(f"{made!r}: {name} are {sizes}, expected one to three numbers above 0")
+    if not made.written or made.written[0] < 0:
+      raise ValueError(f"{made!r}: it writes the arguments {made.written}: expected one at least, counted from 0")
+    return made
+
+
+@dataclass(frozen=True)
 class KernelInfo:
   """Argument of a kernel's SINK. `opts` None means the optimiser chooses; a tuple is applied as given."""
 
@@ -348,6 +411,7 @@ ARG_TYPES: dict[str, type] = {
     Cut,
     Sharding,
     Collective,
+    NativeCode,
     KernelInfo,
     Stage,
     Accumulate,

@@ -44,8 +44,20 @@ def collective_of(kernel: UOp) -> UOp | None:
   return first if is_kernel(kernel) and kernel.src and (first := kernel.src[0]).op is Ops.COLLECTIVE else None
 
 
+def native_of(kernel: UOp) -> UOp | None:
+  """The NATIVE that a kernel consists of, if it is one."""
+  return first if is_kernel(kernel) and kernel.src and (first := kernel.src[0]).op is Ops.NATIVE else None
+
+
+def native_params(native: UOp, written: bool) -> set[int]:
+  """The numbers of the PARAMs that a NATIVE writes, or those that it reads."""
+  return {int(param.arg) for n, param in enumerate(native.src) if (n in native.arg.written) is written}
+
+
 def written_params(kernel: UOp) -> set[int]:
   """The numbers of the PARAMs that a kernel stores to."""
+  if (native := native_of(kernel)) is not None:
+    return native_params(native, True)
   if (found := collective_of(kernel)) is not None:
     return set(range(len(found.src) // 2))
   targets = [stored_to(u) for u in kernel.walk() if u.op is Ops.STORE]
@@ -54,6 +66,8 @@ def written_params(kernel: UOp) -> set[int]:
 
 def read_params(kernel: UOp) -> set[int]:
   """The numbers of the PARAMs of which a kernel reads what was there before it."""
+  if (native := native_of(kernel)) is not None:
+    return native_params(native, False)
   if (found := collective_of(kernel)) is not None:
     return set(range(len(found.src) // 2, len(found.src)))
   accesses = [u for u in kernel.walk() if u.op in (Ops.LOAD, Ops.STORE) and reads_what_was_there(u)]

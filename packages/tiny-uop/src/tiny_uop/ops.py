@@ -61,6 +61,7 @@ class Ops(Named):
   BARRIER = auto()
   MMA = auto()
   COLLECTIVE = auto()
+  NATIVE = auto()
   SHUFFLE = auto()
   # program level
   VECTORIZE = auto()

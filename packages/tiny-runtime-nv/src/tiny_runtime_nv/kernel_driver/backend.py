@@ -23,7 +23,7 @@ class NVBackend:
   """NVIDIA's GPUs through the kernel driver alone. `system` is the machine's, and `assembler` is ptxas, unless they
   are a test's: PTX and the name of an architecture → a cubin."""
 
-  api = (1, 7)
+  api = (1, 9)
   ir = (1, 1)
 
   def __init__(self, system: NVSystem | None = None, assembler: Callable[[str, str], bytes] | None = None) -> None:

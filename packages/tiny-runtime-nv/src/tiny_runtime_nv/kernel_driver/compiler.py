@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tiny_runtime import Binary
+from tiny_runtime.binary import not_for
+from tiny_runtime_nv.arch import CUBIN, PTX
 from tiny_runtime_nv.compiler import NVCompiler
 from tiny_runtime_nv.ptxas import cubin_of, version
 from tiny_runtime_nv.shared_memory import at_launch, noted
-from tiny_uop import UOp
+from tiny_uop import NativeCode, UOp
 
 
 @dataclass(frozen=True)
@@ -29,5 +31,16 @@ class CubinCompiler(NVCompiler):
     """The back half: a PROGRAM with its source → Binary, whose code is a cubin, with a line before it if the launch has
     to give shared memory."""
     binary = super().assemble(program)
-    cubin = self.assembler(binary.code.decode(), self.arch.name)
-    return replace(binary, code=noted(cubin, at_launch(binary.code)))
+    return replace(binary, code=self.assembled(binary.code))
+
+  def native(self, program: NativeCode) -> bytes:
+    """A program from elsewhere as a cubin: one for this architecture as it is, PTX assembled. Raises CompileError."""
+    if program.form == CUBIN and program.arch == self.arch.name:
+      return program.content
+    if program.form != PTX or not self.arch.runs(program.arch):
+      raise not_for(program, f"{CUBIN} for {self.arch}, or {PTX} for it or older")
+    return self.assembled(program.content)
+
+  def assembled(self, ptx: bytes) -> bytes:
+    """PTX as a cubin. Raises CompileError."""
+    return noted(self.assembler(ptx.decode(), self.arch.name), at_launch(ptx))

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from tiny_runtime import Binary, Capabilities, DeviceInfo, DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.hcq import Block, Command, Kind, Timeline, Transfer
+from tiny_runtime_nv.arch import CUBIN, PTX
 from tiny_runtime_nv.kernel_driver import commands as words
 from tiny_runtime_nv.kernel_driver.channel import ORDER, Channel
 from tiny_runtime_nv.kernel_driver.commands import COMPUTE, COPY, Encoder, methods
@@ -44,6 +45,7 @@ class NVHardware:
     capabilities = Capabilities(
       dtypes=frozenset(d.name for d in dtypes.all), local_memory=gpu.arch.shared_memory, max_local_size=MOST_THREADS,
       atomics=GPU_UPDATES, fused_multiply_add=True, graphs=True, graph_times=True, peers=True, trims=True,
+      native=(CUBIN, PTX),
     )  # fmt: skip
     self.info = DeviceInfo(name, str(gpu.arch), gpu.memory, capabilities)
     self.uvm: UVM | None = None

@@ -68,7 +68,7 @@ class CompileOnly:
     """REF's device, which says that it is of the arch, and has its local memory and atomics."""
     device = REF.open(index)
     assert isinstance(device, RefDevice)
-    capabilities = replace(device.info.capabilities, local_memory=self.local_memory, atomics=self.atomics)
+    capabilities = replace(device.info.capabilities, local_memory=self.local_memory, atomics=self.atomics, native=())
     device.info = replace(device.info, arch=self.arch, capabilities=capabilities)
     return device
 

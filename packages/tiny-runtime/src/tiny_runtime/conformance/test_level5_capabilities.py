@@ -56,6 +56,7 @@ SUITES = {
     "recordings",
   ],
   "test_level5_graphs": ["graphs", "peer_graphs", "graph_times", "graph_changes"],
+  "test_level5_native": ["native"],
   "test_level5_peers": ["peers"],
 }
 """What tries which claims of the record."""

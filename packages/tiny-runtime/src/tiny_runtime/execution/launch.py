@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
-from tiny_runtime.binary import Binary
+from tiny_runtime.binary import IR_ONLY, Binary, not_for
 from tiny_runtime.buffer import Buffer, buffer_of
 from tiny_runtime.compile_cache import compile_cached, kernel_name, settings_key
 from tiny_runtime.contract import Memory, Program
@@ -18,7 +18,7 @@ from tiny_runtime.execution.printing import print_binary, print_launch
 from tiny_runtime.opened import OpenDevice
 from tiny_runtime.profiling.recording import begin, end, recorded
 from tiny_runtime.units import short
-from tiny_uop import Ops, UOp, collective_of
+from tiny_uop import Ops, UOp, collective_of, native_of
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
 from tiny_uop.locks import shared_lock, undivided
 from tiny_uop.origins import Origin, origins_of
@@ -65,6 +65,9 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
   if opened.compiler is None:
     reason = f"kernel {kernel_name(kernel)} has its buffers on {opened.name}, which only stores bytes"
     raise Unavailable(reason, "Copy them to a device that runs kernels first")
+  if (native := native_of(kernel)) is not None and native.arg.form not in opened.capabilities.native:
+    forms = " or ".join(opened.capabilities.native) or IR_ONLY
+    raise not_for(native.arg, f"{forms} ({opened.name}, {opened.info.arch})")
   start = begin()
   with undivided:
     timer = measure_on(opened) if BEAM >= 1 else None
@@ -81,7 +84,12 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
 def new_kernels(calls: Iterable[UOp]) -> list[UOp]:
   """Those of some CALLs whose kernel no device has loaded."""
   kernels = [call for call in calls if call.op is Ops.CALL and call.src[0].op is Ops.SINK]
-  return [call for call in kernels if call.src[0] not in _loaded and collective_of(call.src[0]) is None]
+  return [call for call in kernels if call.src[0] not in _loaded and not is_made(call.src[0])]
+
+
+def is_made(kernel: UOp) -> bool:
+  """Whether there is nothing to compile: a collective, or a program from elsewhere."""
+  return collective_of(kernel) is not None or native_of(kernel) is not None
 
 
 class Values:

@@ -27,7 +27,7 @@ class RefBackend:
   """Several devices, always there."""
 
   # numbers of the plugin's own, not imported from the contract: they say which version it was written for
-  api = (1, 5)
+  api = (1, 9)
   ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:

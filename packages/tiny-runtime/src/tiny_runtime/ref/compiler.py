@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from tiny_runtime.binary import Binary
+from tiny_runtime.binary import Binary, not_for
 from tiny_runtime.contract import Measure
 from tiny_runtime.errors import CompileError
+from tiny_runtime.ref.device import ARCH, FORM
 from tiny_runtime.ref.generate import Unsupported, generate
-from tiny_uop import GroupOp, KernelInfo, Ops, ParamInfo, PtrDType, UOp, dtypes, print_uop, read_params, written_params
+from tiny_uop import (
+  GroupOp,
+  KernelInfo,
+  NativeCode,
+  Ops,
+  ParamInfo,
+  PtrDType,
+  UOp,
+  dtypes,
+  native_of,
+  parse_uop,
+  print_uop,
+  read_params,
+  written_params,
+)
 
 
 class RefCompiler:
@@ -16,8 +31,11 @@ class RefCompiler:
 
   def compile(self, kernel: UOp, measure: Measure | None = None) -> Binary:
     """Check that the kernel can be interpreted, and describe it. Raises CompileError."""
-    text = print_uop(kernel)
+    text, native = print_uop(kernel), native_of(kernel)
     try:
+      if native is not None:
+        generate(program_of(native.arg))
+        return Binary.of_native(kernel, native.arg.content)
       function = generate(kernel)
     except Unsupported as error:
       raise CompileError(f"REF cannot interpret this kernel: {error}", text) from error
@@ -32,6 +50,16 @@ class RefCompiler:
       nbytes=UOp.const(dtypes.index, sum(p.size * p.dtype.itemsize for p in parameters(kernel))),
       source=function.source,
     )
+
+
+def program_of(native: NativeCode) -> UOp:
+  """The kernel that is the program of a NATIVE. Raises CompileError."""
+  if (native.form, native.arch) != (FORM, ARCH):
+    raise not_for(native, f"{FORM} for {ARCH}")
+  try:
+    return parse_uop(native.content.decode())
+  except ValueError as error:
+    raise CompileError(f"program {native.entry!r} is no kernel: {error}", native.source) from error
 
 
 def parameters(kernel: UOp) -> tuple[ParamInfo, ...]:

@@ -15,7 +15,8 @@ from tiny_uop import dtypes, parse_uop
 from tiny_uop.records import dataclass
 from tiny_uop.updates import updates
 
-ARCH = "python"
+ARCH, FORM = "python", "tiny-uop"
+"""The arch, and the form of a binary: a kernel as text."""
 LIMIT = 1 << 30
 """Bytes that one REF device gives out. It is for small cases; this keeps a mistake from filling the machine."""
 
@@ -54,7 +55,7 @@ class RefDevice:
     names = frozenset(d.name for d in dtypes.all)
     capabilities = Capabilities(
       dtypes=names, local_memory=1 << 16, max_local_size=1024, atomics=ATOMICS, host_mapped=True, host_import=True,
-      peers=True, survives_fork=True, reentrant=True,
+      peers=True, survives_fork=True, reentrant=True, native=(FORM,),
     )  # fmt: skip
     self.info = DeviceInfo("REF", ARCH, LIMIT, capabilities)
     self.used = 0

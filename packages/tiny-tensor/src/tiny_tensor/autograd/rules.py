@@ -180,7 +180,7 @@ compared with finite differences, are in the tests: `gradient_examples.py`."""
 WITHOUT_GRADIENT: dict[Ops, str] = {
   Ops.DETACH: "this is what it is for",
   Ops.BITCAST: "bits are not numbers",
-  Ops.COLLECTIVE: "it is the body of a CALL, which has none",
+  **dict.fromkeys((Ops.COLLECTIVE, Ops.NATIVE), "it is the body of a CALL, which has none"),
   **dict.fromkeys(GroupOp.Compare, "gives a bool"),
   **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.THREEFRY), "integers"),
   **dict.fromkeys((Ops.CONST, Ops.VARIABLE, Ops.BIND, Ops.DEVICE, Ops.BUFFER), "a leaf"),

@@ -173,8 +173,8 @@ def _call(b: Batching, u: UOp) -> UOp:
   made = repeated_kernel(kernel, count, frozenset({*range(results), *mapped}))
   if made is None:
     raise tracing.TransformError(
-      f"vmap cannot repeat the custom kernel {kernel.arg.name!r}, which counts its threads by SPECIAL: write them as "
-      "loops, UOp.range(size, number, AxisType.GLOBAL or LOCAL)"
+      f"vmap cannot repeat the custom kernel {kernel.arg.name!r}, which counts its threads by SPECIAL or in a "
+      "program: write them as loops, UOp.range(size, number, AxisType.GLOBAL or LOCAL)"
     )
   call = UOp(Ops.CALL, u.dtype, (made, device, *[b.mapped.get(s, s) for s in inputs]), u.arg)
   return call.reshape((b.size, *u.shape))

@@ -13,6 +13,7 @@ from tiny_uop.args import (
   AxisType,
   Collective,
   KernelInfo,
+  NativeCode,
   ProgramInfo,
   Stage,
 )
@@ -188,6 +189,11 @@ def _atomic(u: UOp) -> bool:
   return bool(u.arg.atomic) and u.src[1].dtype.count == 1
 
 
+def _native(u: UOp) -> bool:
+  params = all(s.op is Ops.PARAM for s in u.src) and len(set(u.src)) == len(u.src)
+  return void(u) and params and isinstance(u.arg, NativeCode) and set(u.arg.written) <= set(range(len(u.src)))
+
+
 def _prefetch(u: UOp) -> bool:
   address, *alternative = u.src
   gated = len(address.src) > 2 and address.src[2].dtype.count == 1
@@ -228,6 +234,7 @@ _KERNEL = (
   row(Ops.COLLECTIVE, "PARAMs from 0 on, as many that are written as are read after these, and Collective as arg",
       lambda u: void(u) and isinstance(u.arg, Collective) and [s.arg for s in u.src] == list(range(len(u.src)))
       and len(u.src) % 2 == 0 and all(s.op is Ops.PARAM for s in u.src)),
+  row(Ops.NATIVE, "PARAMs, each once, and as arg a NativeCode that writes some of them", _native),
   row(Ops.END, "an effect and RANGEs", lambda u: void(u) and waitable(u.src[:1]) and _closes(u)),
   row(Ops.STAGE, "a value of its dtype, RANGEs and a Stage",
       lambda u: u.src[0].dtype is u.dtype and isinstance(u.arg, Stage) and all(r.op is Ops.RANGE for r in u.src[1:])),
