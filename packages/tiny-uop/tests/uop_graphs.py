@@ -30,7 +30,7 @@ memory_vectors = st.builds(lambda dtype, width: dtype.vec(width), st.sampled_fro
 values = st.one_of(st.sampled_from([*scalars, dtypes.void]), vectors)
 pointers = st.builds(
   lambda dtype, size, space: dtype.ptr(size, space),
-  st.one_of(st.sampled_from(dtypes.all), memory_vectors), st.integers(0, 10**15), st.sampled_from(AddrSpace),
+  st.one_of(st.sampled_from(dtypes.all), memory_vectors), st.integers(0, 10**15), st.sampled_from(list(AddrSpace)),
 )  # fmt: skip
 all_dtypes = st.one_of(values, pointers)
 floats = st.one_of(st.floats(), st.sampled_from([0.0, -0.0, 5e-324, 1.7976931348623157e308]))
@@ -44,7 +44,9 @@ def graphs(draw: st.DrawFn, size: int = 12) -> UOp:
   nodes: list[UOp] = []
   for _ in range(draw(st.integers(1, size))):
     src = tuple(draw(st.lists(st.sampled_from(nodes), max_size=3))) if nodes else ()
-    nodes.append(UOp(draw(st.sampled_from(Ops)), draw(all_dtypes), src, draw(literals), draw(st.none() | st.text())))
+    nodes.append(
+      UOp(draw(st.sampled_from(list(Ops))), draw(all_dtypes), src, draw(literals), draw(st.none() | st.text()))
+    )
   return nodes[-1]
 
 
@@ -58,7 +60,7 @@ def edited(draw: st.DrawFn, graph: UOp) -> UOp:
     if kind == "arg":
       again = again.replace(arg=draw(st.integers(0, 3)))
     elif kind == "op":
-      again = again.replace(op=draw(st.sampled_from(Ops)))
+      again = again.replace(op=draw(st.sampled_from(list(Ops))))
     elif kind == "dtype":
       again = again.replace(dtype=draw(st.sampled_from(scalars)))
     elif kind == "wrap":

@@ -11,13 +11,14 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tiny_uop.dtype import AddrSpace, DType
-from tiny_uop.ops import Named, Ops
+from tiny_uop.ops import Named, Ops, members
 from tiny_uop.records import dataclass
 
 if TYPE_CHECKING:
   from tiny_uop.shape import Shape, sint
 
 
+@members
 class AxisType(Named):
   """What a loop is for. The scheduler makes LOOP and REDUCE; the optimiser makes the others of them.
 
@@ -68,6 +69,7 @@ class Accumulate:
   atomic: bool = False
 
 
+@members
 class OptOps(Named):
   """The optimisations that codegen knows; see tiny-codegen."""
 

@@ -7,11 +7,12 @@ import math
 from typing import ClassVar, Literal
 from weakref import WeakValueDictionary
 
-from tiny_uop.ops import Named
+from tiny_uop.ops import Named, members
 
 Kind = Literal["bool", "int", "uint", "float", "void", "index"]
 
 
+@members
 class AddrSpace(Named):
   """Where a pointer points: device memory, memory that a workgroup shares (a packed buffer on a CPU), or registers."""
 

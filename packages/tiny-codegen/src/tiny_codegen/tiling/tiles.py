@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 
 from tiny_codegen.cost_model import CACHE_LINE, CostModel
 from tiny_codegen.kernel.expressions import stride
@@ -12,13 +11,15 @@ from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.peel import lanes_left, rows_left
 from tiny_codegen.target import FEW_THREADS, Target
 from tiny_uop import AxisType, Ops, UOp
+from tiny_uop.ops import Named, members
 from tiny_uop.records import dataclass
 
 # where rows are packed in blocks: panels that share them, and register tiles in a block
 PANELS, ROW_BLOCKS = 4, 8
 
 
-class Lanes(Enum):
+@members
+class Lanes(Named):
   """Where the operand with the lanes is read from."""
 
   DIRECT = "memory"
@@ -27,7 +28,8 @@ class Lanes(Enum):
   WHOLE = "local memory, all panels"
 
 
-class Rows(Enum):
+@members
+class Rows(Named):
   """Where the operand with the rows is read from."""
 
   DIRECT = "memory"
