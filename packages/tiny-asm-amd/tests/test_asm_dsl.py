@@ -145,6 +145,8 @@ def test_operands_name_their_registers() -> None:
   made = R3.global_load_b128(v[4:7], v[0], s[2:3])
   assert made.operands == {"vdst": (260, 261, 262, 263), "vaddr": (256,), "saddr": (2, 3)}
   assert R3.v_add_f32(v[0], 2.0, v[1]).operands == {"vdst": (256,), "src1": (257,)}
+  (window,) = code(["s_mov_b64 s[2:3], src_shared_base"], "gfx1100")
+  assert window.operands == {"sdst": (2, 3)}
   assert made.size == 8 and R3.v_add_f32(v[0], 3.5, v[1]).size == 8 and made.mnemonic == "global_load_b128"
 
 

@@ -40,7 +40,9 @@ struct Op {
   i32 flags, omod, dpp, masks;  // dpp: -1 where there is none; masks: of banks and, four bits up, of rows
   i32 offset, offset2, bytes, words;
   i32 wait[4];
+  i32 space, parts;  // of accesses: which memory; of buffers, whether there are an index (1) and an offset (2)
 };
+enum { GLOBAL, FLAT, BUFFER };
 
 struct Failure {
   std::string text;
@@ -62,6 +64,7 @@ struct Pending {
   i32 first;  // a vector register; below 0: ~ of a scalar
   u8 count, bits;
   bool ordered, shared;
+  u8 twin;     // the other counter that counts it, + 1
   u32 number;  // of the wave's accesses to that memory
   u32 sent;
 };
@@ -179,6 +182,12 @@ static inline void store_lanes(Wave& w, int reg, const u32* x, u64 mask) {
     for (int n = 0; n < W; n++) to[n] = mask >> n & 1 ? x[n] : to[n];
 }
 
+// Where shared and private memory are among the addresses of flat accesses: their upper words, as Linux's
+// kfd_flat_memory.c sets them. The limits are the last bytes.
+constexpr u32 SHARED_WINDOW = 0x10000, PRIVATE_WINDOW = 0x20000;
+static bool is_window(int reg) { return reg >= 235 && reg <= 238; }
+static u64 window(int reg) { return u64(reg < 237 ? SHARED_WINDOW : PRIVATE_WINDOW) << 32 | (reg & 1 ? 0 : ~0u); }
+
 // Bits of a register of the wave, and which of them somebody wrote.
 static u32 scalar_bits(Wave& w, int reg, u32& known) {
   known = ~0u;
@@ -198,6 +207,7 @@ static u32 scalar_bits(Wave& w, int reg, u32& known) {
   if (reg == 252) return w.exec == 0;
   u32 more = ~0u;
   if (reg == 251) return !(scalar_bits(w, VCC, known) | (W == 64 ? scalar_bits(w, VCC + 1, more) : 0));
+  if (is_window(reg)) fault("the window of %s memory is read as a word: only pairs of registers get it", reg < 237 ? "shared" : "private");
   fault("operand %d is not known here", reg);
 }
 
@@ -210,6 +220,7 @@ static u32 scalar(Wave& w, int reg) {
 }
 
 static u64 scalar64(Wave& w, int reg) {
+  if (is_window(reg)) return window(reg);
   if (reg == NUL) return 0;
   if (reg >= 128) return scalar(w, reg);
   return scalar(w, reg) | u64(scalar(w, reg + 1)) << 32;
@@ -492,6 +503,7 @@ template <class T> static inline void wave_result(Wave& w, const Op& o, T x) {
 static u64 source_bits(Wave& w, const Op& o, int n, bool wide, u64& known) {
   known = ~0ull;
   if (o.src[n] >= CONSTANT) return o.value[n];
+  if (wide && is_window(o.src[n])) return window(o.src[n]);
   u32 low, high = ~0u;
   u64 bits = scalar_bits(w, o.src[n], low);
   if (wide && o.src[n] < 128 && o.src[n] != NUL) bits |= u64(scalar_bits(w, o.src[n] + 1, high)) << 32;
@@ -544,6 +556,11 @@ static void logical(Wave& w, const Op& o, int what, bool wide) {
 // *** waiting ***
 
 static void finish(Wave& w, const Pending& p) {
+  if (p.twin) {
+    const Queue& q = w.queues[p.twin - 1];
+    for (size_t k = q.head; k < q.list.size(); k++)
+      if (q.list[k].sent == p.sent) return;
+  }
   for (int n = 0; n < p.count; n++)
     if (p.first < 0) w.busy_s[~p.first + n] = 0;
     else
@@ -587,6 +604,6 @@ static void sent(Wave& w, int counter, int first, int count, bool shared, int bi
     }
   }
   Queue& q = w.queues[counter];
-  q.list.push_back({first, u8(count), u8(bits), ordered, shared, w.accesses[shared], w.sends});
+  q.list.push_back({first, u8(count), u8(bits), ordered, shared, 0, w.accesses[shared], w.sends});
   q.unordered += !ordered;
 }

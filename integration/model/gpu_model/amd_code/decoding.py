@@ -23,6 +23,7 @@ from tiny_asm_amd.table import family_of
 
 VECTOR, CONSTANT, VCC, NULL, M0, EXEC, LITERAL, WHOLE = 256, 1 << 20, 106, 124, 125, 126, 255, 6
 NEG, ABS, HALF, HIGH, SEXT = 1, 2, 4, 8, 16
+FLAT, BUFFER = 1, 2
 CLAMP, RESULT_HIGH, KEEPS, BOUND, INACTIVE, SIGNED, RETURNS, DPP8, VALU, TRANS, SALU, VMEM, SETTLES = (
   1 << n for n in range(13)
 )
@@ -45,7 +46,7 @@ class Op(ctypes.Structure):
     ("src", ctypes.c_int32 * 4), ("mods", ctypes.c_int32 * 4), ("sel", ctypes.c_int32 * 4),
     ("value", ctypes.c_uint64 * 4), ("flags", ctypes.c_int32), ("omod", ctypes.c_int32), ("dpp", ctypes.c_int32),
     ("masks", ctypes.c_int32), ("offset", ctypes.c_int32), ("offset2", ctypes.c_int32), ("bytes", ctypes.c_int32),
-    ("words", ctypes.c_int32), ("wait", ctypes.c_int32 * 4),
+    ("words", ctypes.c_int32), ("wait", ctypes.c_int32 * 4), ("space", ctypes.c_int32), ("parts", ctypes.c_int32),
   ]  # fmt: skip
 
 
@@ -517,6 +518,8 @@ class _Taken:
         self.source(1, "data0", "b32")
       return self.done(name)
     atomic = atomic_name(self.name)
+    if kind in ("flat", "buffer"):
+      return self.flat(rest, atomic) if kind == "flat" else self.buffer(rest, atomic)
     if kind in ("global", "scratch"):
       if "vaddr" in values:
         self.source(0, "vaddr", "b32")
@@ -533,7 +536,7 @@ class _Taken:
       else:
         self.source(2, data, "b32")
       return self.done(f"{kind}_{rest.split('_')[0]}")
-    if kind == "ds":
+    if kind == "ds" and "addr" in values:
       self.source(0, "addr", "b32")
       for slot, field in ((1, "data0"), (2, "data1")):
         if field in values:
@@ -541,7 +544,13 @@ class _Taken:
       op.offset = values.get("offset", 0)
       if values.get("gds"):
         raise self.unknown()
+      if found := re.match(r"ds_(?:storexchg_2addr|wrxchg2)(_stride64|st64)?_rtn_b(32|64)$", self.name):
+        unit = int(found[2]) // 8 * (64 if found[1] else 1)
+        op.offset, op.offset2, op.dst = values["offset0"] * unit, values["offset1"] * unit, self.result()
+        return self.done(f"ds_swap2_b{found[2]}")
       if atomic:
+        if "cmpst_" in self.name:  # GCN's has them the other way round
+          op.src[1], op.src[2] = op.src[2], op.src[1]
         return self.atomic(atomic, "_rtn_" in self.name)
       self.access(rest)
       op.words = 1
@@ -553,12 +562,47 @@ class _Taken:
       return self.done(f"ds_{rest.split('_')[0]}")
     raise self.unknown()
 
-  def atomic(self, name: str, returns: bool) -> list[Op]:
+  def flat(self, rest: str, atomic: str | None) -> list[Op]:
+    """An access whose address says which memory it is."""
+    op, values = self.op, self.values
+    self.source(0, "vaddr", "b32")
+    op.space, op.offset = FLAT, self.offset() if self.family == "rdna4" else values.get("offset", 0) & 0xFFF
+    if atomic:
+      self.source(2, "vdata", "b32")
+      return self.atomic(atomic, "vdst" in values)
+    return self.moved(rest, "vdst" if "vdst" in values else "vdata")
+
+  def buffer(self, rest: str, atomic: str | None) -> list[Op]:
+    """An access by a descriptor."""
+    op, values, words = self.op, self.values, self.layout.modifiers
+    if "lds" in words or "lds" in rest or values.get("tfe"):
+      raise self.unknown()
+    op.flags |= SETTLES
+    op.space, op.parts = BUFFER, ("idxen" in words) + 2 * ("offen" in words)
+    op.offset, op.src[3] = values.get("offset", 0), self.number(values["srsrc"])
+    if "vaddr" in values:
+      self.source(0, "vaddr", "b32")
+    self.constant_or_scalar(1, values["soffset"], "u32")
+    if atomic:
+      self.source(2, "vdata", "b32")
+      return self.atomic(atomic, self.layout.kinds["cpol"][0].startswith("CPol_GLC"), "vdata")
+    return self.moved(rest, "vdata")
+
+  def moved(self, rest: str, data: str) -> list[Op]:
+    """A load or a store of the data in a field."""
+    self.access(rest)
+    if rest.startswith("load"):
+      self.op.dst = self.result(data)
+    else:
+      self.source(2, data, "b32")
+    return self.done(f"global_{rest.split('_')[0]}")
+
+  def atomic(self, name: str, returns: bool, to: str = "vdst") -> list[Op]:
     size = 2 if name.endswith("64") else 1
-    self.op.words = size * (2 if "cmpswap" in name else 1)
+    self.op.words = size * (2 if re.search("cmpswap|mskor|wrap", name) else 1)
     if returns:
       self.op.flags |= RETURNS
-      self.op.dst = self.result()
+      self.op.dst = self.result(to)
     else:
       self.op.dst = VECTOR
     return self.done(name)

@@ -16,6 +16,7 @@ COUNTERS = {
 IGNORED = frozenset(
   "s_delay_alu s_clause s_sendmsg s_set_inst_prefetch_distance s_inst_prefetch s_sleep "
   "s_setprio s_wait_idle s_icache_inv s_dcache_inv s_dcache_wb buffer_gl0_inv buffer_gl1_inv buffer_wbl2 buffer_inv "
+  "buffer_invl2 buffer_wbinvl1 buffer_wbinvl1_vol "
   "global_inv global_wb global_wbinv s_prefetch_inst s_prefetch_inst_pc_rel s_prefetch_data s_code_end "
   "s_waitcnt_expcnt s_wait_expcnt".split()
 )
@@ -50,7 +51,7 @@ _SIZES = {
 def memory_name(name: str) -> str:
   """An access to memory, as RDNA 3 calls it: global_load_b32 for global_load_dword, ds_load_2addr_b32 for
   ds_read2_b32."""
-  if found := re.match(r"(s|global|scratch|flat)_(load|store)_(\w+)$", name):
+  if found := re.match(r"(s|global|scratch|flat|buffer)_(load|store)_(\w+)$", name):
     size = _SIZES.get(found[3], found[3])
     return f"{found[1]}_{found[2]}_{size}"
   if found := re.match(r"ds_(read|write)(2|2st64)?_(\w+)$", name):
@@ -63,14 +64,15 @@ def memory_name(name: str) -> str:
 
 def atomic_name(name: str) -> str | None:
   """The meaning of an atomic operation, or None."""
-  if found := re.match(r"(global_atomic|ds)_(\w+)$", name):
+  if found := re.match(r"((?:global|flat|buffer)_atomic|ds)_(\w+)$", name):
+    where = "ds" if found[1] == "ds" else "global_atomic"
     rest = (
       found[2].replace("rtn_", "").replace("cmpstore", "cmpswap").replace("storexchg", "swap").replace("wrxchg", "swap")
     )
-    rest = rest.replace("_num_", "_")
+    rest = re.sub("^cmpst_", "cmpswap_", rest).replace("_num_", "_")
     wide = rest.endswith("_x2")
     rest = rest.removesuffix("_x2")
-    if found[1] == "global_atomic" and not re.search(r"_(b|u|i|f|bf)\d+$", rest):  # of CDNA
+    if where == "global_atomic" and not re.search(r"_(b|u|i|f|bf)\d+$", rest):  # of CDNA
       kind = {
         "smin": "i",
         "smax": "i",
@@ -84,7 +86,7 @@ def atomic_name(name: str) -> str | None:
       }
       rest = re.sub(r"^[su](min|max)$", r"\1", rest) + f"_{kind.get(rest, 'u')}{64 if wide else 32}"
     rest = re.sub(r"^csub_u32$", "sub_clamp_u32", rest)
-    full = f"{found[1]}_{rest}"
+    full = f"{where}_{rest}"
     return full if full in meanings() else None
   return None
 

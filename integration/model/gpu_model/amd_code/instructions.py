@@ -400,6 +400,7 @@ SPECIAL = {
   "v_wmma": "wmma(w, o)", "v_mfma": "mfma(w, o)",
   "global_load": "global_load(w, o)", "global_store": "global_store(w, o)",
   "scratch_load": "private_load(w, o)", "scratch_store": "private_store(w, o)",
+  "ds_swap2_b32": "shared_swap2<u32>(w, o)", "ds_swap2_b64": "shared_swap2<u64>(w, o)",
   "ds_load": "shared_load(w, o)", "ds_store": "shared_store(w, o)",
   "ds_swizzle_b32": "exchanged(w, o, 0)", "ds_bpermute_b32": "exchanged(w, o, 1)",
   "ds_permute_b32": "exchanged(w, o, 2)",
@@ -421,12 +422,14 @@ ORDERS = {
 COMPARED = ("f16", "f32", "f64", "i16", "u16", "i32", "u32", "i64", "u64")
 
 ATOMICS = {
-  "swap": ("b32 b64", "a"), "cmpswap": ("b32 b64", "old == b ? a : old"), "add": ("u32 u64 f32 f64", "old + a"),
+  "swap": ("b32 b64", "a"), "cmpswap": ("b32 b64 f32 f64", "old == b ? a : old"), "add": ("u32 u64 f32 f64", "old + a"),
   "sub": ("u32 u64", "old - a"), "min": ("i32 u32 i64 u64 f32 f64", "std::min(old, a)"),
   "max": ("i32 u32 i64 u64 f32 f64", "std::max(old, a)"), "and": ("b32 b64", "old & a"), "or": ("b32 b64", "old | a"),
   "xor": ("b32 b64", "old ^ a"), "inc": ("u32 u64", "old >= a ? 0 : old + 1"),
   "dec": ("u32 u64", "old == 0 || old > a ? a : old - 1"),
-  "pk_add": ("f16 bf16", ""),
+  "pk_add": ("f16 bf16", ""), "sub_clamp": ("u32", "old < a ? 0 : old - a"),
+  "cond_sub": ("u32", "old < a ? old : old - a"), "rsub": ("u32 u64", "a - old"),
+  "mskor": ("b32 b64", "(old & ~a) | b"), "wrap": ("b32", "old >= a ? old - a : old + b"),
 }  # fmt: skip
 """Of global and shared memory: types, and what is there then, of what was there, the operand, and for CMPSWAP the one
 that it is compared with."""

@@ -167,25 +167,6 @@ static void global_places(Wave& w, const Op& o, u64* places) {
   }
 }
 
-static void global_load(Wave& w, const Op& o) {
-  u64 places[W];
-  global_places(w, o, places);
-  w.accesses[0]++;
-  int reg = o.dst - VECTOR;
-  sent(w, LOADS, reg, std::max(1, o.bytes / 4), false, halves_loaded(o));
-  for (int n = 0; n < W; n++)
-    if (w.exec >> n & 1) {
-      region_of(w, places[n], o.bytes);
-      bool first = std::binary_search(shadow->firsts.begin(), shadow->firsts.end(), places[n]);
-      for (int k = 0; k < o.bytes && !first;) {
-        int piece = std::min<int>(o.bytes - k, 4096 - (places[n] + k & 4095));
-        if (Mark* m = shadow->mark(places[n] + k)) touch(w, m, places[n] + k, piece, READ, nullptr, nullptr, false);
-        k += piece;
-      }
-      unpack(o, (const u8*)places[n], w, reg, n);
-    }
-}
-
 static void change(Wave& w, u64 place, int bytes, const u8* then, Kind kind) {
   region_of(w, place, bytes);
   for (int k = 0; k < bytes;) {
@@ -193,22 +174,6 @@ static void change(Wave& w, u64 place, int bytes, const u8* then, Kind kind) {
     if (Mark* m = shadow->mark(place + k)) touch(w, m, place + k, piece, kind, (const u8*)place + k, then + k, false);
     k += piece;
   }
-}
-
-static void global_store(Wave& w, const Op& o) {
-  u64 places[W];
-  global_places(w, o, places);
-  int reg = o.src[2] - VECTOR;
-  read_data(w, o, reg);
-  w.accesses[0]++;
-  for (int n = 0; n < W; n++)
-    if (w.exec >> n & 1) {
-      u8 data[64];
-      pack(o, data, w, reg, n);
-      change(w, places[n], o.bytes, data, WRITE);
-      memcpy((void*)places[n], data, o.bytes);
-    }
-  sent(w, CDNA ? LOADS : STORES, 0, 0, false);
 }
 
 template <class T> static T lane_value(Wave& w, int reg, int lane) {
@@ -224,35 +189,6 @@ template <class T> static void set_lane(Wave& w, int reg, int lane, T x) {
   if (sizeof(T) == 8) w.v[reg + 1][lane] = words[1];
 }
 
-// f(old, operand, compared) → new. words: registers of data; the second of a pair is what is compared with.
-template <class T, class F> static void global_atomic(Wave& w, const Op& o, F f) {
-  u64 places[W];
-  global_places(w, o, places);
-  int data = o.src[2] - VECTOR, to = o.dst - VECTOR, size = sizeof(T) / 4;
-  for (int n = 0; n < o.words; n++) lanes_of(w, data + n);
-  w.accesses[0]++;
-  T given[W], other[W];
-  for (int n = 0; n < W; n++) {
-    given[n] = lane_value<T>(w, data, n);
-    other[n] = o.words > size ? lane_value<T>(w, data + size, n) : T();
-  }
-  if (o.flags & RETURNS) sent(w, LOADS, to, size, false);
-  else sent(w, CDNA ? LOADS : STORES, 0, 0, false);
-  for (int n = 0; n < W; n++)
-    if (w.exec >> n & 1) {
-      if (places[n] % sizeof(T)) fault("an atomic access at %#llx, which is not aligned", (unsigned long long)places[n]);
-      T old, made;
-      region_of(w, places[n], sizeof(T));
-      memcpy(&old, (void*)places[n], sizeof(T));
-      made = f(old, given[n], other[n]);
-      change(w, places[n], sizeof(T), (const u8*)&made, UPDATE);
-      memcpy((void*)places[n], &made, sizeof(T));
-      if (o.flags & RETURNS) set_lane(w, to, n, old);
-    }
-}
-
-// *** shared memory ***
-
 static u8* shared_bytes(Wave& w, u32 place, int bytes) {
   std::vector<u8>& lds = w.group->lds;
   if (u64(place) + bytes > lds.size())
@@ -265,6 +201,154 @@ static u8* shared_place(Wave& w, u32 place, int bytes, Kind kind, const u8* then
   touch(w, &w.group->marks[place], place, bytes, kind, at, then, true);
   return at;
 }
+
+static u8* private_at(Wave& w, i64 place, int bytes, int lane) {
+  if (place < 0 || place + bytes > w.launch->private_bytes)
+    fault("%d bytes at %lld of private memory, which has %d", bytes, (long long)place, w.launch->private_bytes);
+  if (w.scratch.empty()) w.scratch.assign(size_t(w.launch->private_bytes) * W, 0xFF);
+  return &w.scratch[size_t(w.launch->private_bytes) * lane + place];
+}
+
+// Buffers: src0: index and offset, src1: the scalar offset, src3: the descriptor. How it says what is outside: the ISA
+// manuals' "Range checking". Each word is looked at alone, of `whole` accesses all; what is outside reads as 0 and
+// is not written. The manuals count the scalar offset, LLVM does not: where that matters is an error.
+static void buffer_places(Wave& w, const Op& o, int bytes, bool whole, u64* places, int* room) {
+  u32 d[4];
+  for (int n = 0; n < 4; n++) d[n] = scalar(w, o.src[3] + n);
+  const u64 base = d[0] | u64(d[1] & 0xFFFF) << 32;
+  const u32 stride = d[1] >> 16 & 0x3FFF, records = d[2], scalar_offset = o.src[1] >= CONSTANT ? u32(o.value[1]) : scalar(w, o.src[1]);
+  const bool indexed = o.parts & 1, offsets = o.parts & 2;
+  const int how = CDNA ? (indexed && stride ? 1 : 3) : d[3] >> 28 & 3;
+  if (d[3] >> 30) fault("a descriptor of type %d, which is none of a buffer", d[3] >> 30);
+  if (CDNA ? d[1] >> 31 : d[1] >> 30) fault("buffers whose elements are swizzled are not known here");
+  if (d[3] >> 23 & 1) fault("buffers that add the lane's number are not known here");
+  if (!CDNA && how == 3 && indexed && stride) fault("an index in a raw buffer is not known here");
+  const u32* first = o.parts ? lanes_of(w, o.src[0] - VECTOR) : nullptr;
+  const u32* second = o.parts == 3 ? lanes_of(w, o.src[0] - VECTOR + 1) : first;
+  for (int n = 0; n < W; n++) {
+    if (!(w.exec >> n & 1)) continue;
+    const u64 index = indexed ? first[n] : 0, offset = u64(o.offset) + (offsets ? second[n] : 0);
+    places[n] = base + scalar_offset + offset + index * stride;
+    room[n] = 0;
+    for (int piece = whole || bytes < 4 ? bytes : 4; room[n] < bytes; room[n] += piece) {
+      const u64 end = offset + room[n] + piece;
+      if (how == 3 && (end <= records) != (end + scalar_offset <= records))
+        fault("%d bytes at %llu of a buffer of %u, and at %u more by the scalar offset: manuals do not agree whether that is outside", piece, (unsigned long long)offset + room[n], records, scalar_offset);
+      if (!(how == 0 ? index < records && end <= stride : how == 1 ? index < records : how == 2 ? records != 0 : end <= records)) break;
+    }
+  }
+}
+
+// Something is on its way that two counters count, each on its own.
+static void sent_flat(Wave& w, int counter, int first, int count, int bits = 3) {
+  sent(w, counter, first, count, false, bits, false);
+  Pending& p = w.queues[counter].list.back();
+  Pending other = p;
+  p.twin = SHARED + 1, other.twin = counter + 1, other.shared = true, other.number = w.accesses[1];
+  w.queues[SHARED].list.push_back(other);
+  w.queues[SHARED].unordered++;
+}
+
+// Where the lanes' bytes are, and how many of them there are: fewer than they want outside of a buffer's descriptor.
+static void places_of(Wave& w, const Op& o, int bytes, bool whole, u64* places, int* room) {
+  if (o.space == BUFFER) return buffer_places(w, o, bytes, whole, places, room);
+  global_places(w, o, places);
+  std::fill(room, room + W, bytes);
+}
+
+static void accessed(Wave& w, const Op& o) {
+  w.accesses[0]++;
+  if (o.space == FLAT) w.accesses[1]++;
+}
+
+static void is_sent(Wave& w, const Op& o, int counter, int first, int count, int bits = 3) {
+  if (o.space == FLAT) sent_flat(w, counter, first, count, bits);
+  else sent(w, counter, first, count, false, bits);
+}
+
+// Bytes at a place, which another access may not write at the same time. `lane`: whose private memory it may be.
+static const u8* read_at(Wave& w, const Op& o, u64 place, int bytes, int lane) {
+  if (o.space == FLAT && place >> 32 == SHARED_WINDOW) return shared_place(w, u32(place), bytes, READ, nullptr);
+  if (o.space == FLAT && place >> 32 == PRIVATE_WINDOW) return private_at(w, u32(place), bytes, lane);
+  region_of(w, place, bytes);
+  bool first = std::binary_search(shadow->firsts.begin(), shadow->firsts.end(), place);
+  for (int k = 0; k < bytes && !first;) {
+    int piece = std::min<int>(bytes - k, 4096 - (place + k & 4095));
+    if (Mark* m = shadow->mark(place + k)) touch(w, m, place + k, piece, READ, nullptr, nullptr, false);
+    k += piece;
+  }
+  return (const u8*)place;
+}
+
+static void change_at(Wave& w, const Op& o, u64 place, int bytes, const u8* then, Kind kind, int lane) {
+  u8* to = (u8*)place;
+  if (o.space == FLAT && place >> 32 == SHARED_WINDOW) to = shared_place(w, u32(place), bytes, kind, then);
+  else if (o.space == FLAT && place >> 32 == PRIVATE_WINDOW) to = private_at(w, u32(place), bytes, lane);
+  else change(w, place, bytes, then, kind);
+  memcpy(to, then, bytes);
+}
+
+static void global_load(Wave& w, const Op& o) {
+  u64 places[W];
+  int room[W], reg = o.dst - VECTOR;
+  places_of(w, o, o.bytes, false, places, room);
+  accessed(w, o);
+  is_sent(w, o, LOADS, reg, std::max(1, o.bytes / 4), halves_loaded(o));
+  for (int n = 0; n < W; n++)
+    if (w.exec >> n & 1) {
+      u8 data[16] = {0};
+      if (room[n]) memcpy(data, read_at(w, o, places[n], room[n], n), room[n]);
+      unpack(o, data, w, reg, n);
+    }
+}
+
+static void global_store(Wave& w, const Op& o) {
+  u64 places[W];
+  int room[W], reg = o.src[2] - VECTOR;
+  places_of(w, o, o.bytes, false, places, room);
+  read_data(w, o, reg);
+  accessed(w, o);
+  for (int n = 0; n < W; n++)
+    if (w.exec >> n & 1 && room[n]) {
+      u8 data[64];
+      pack(o, data, w, reg, n);
+      change_at(w, o, places[n], room[n], data, WRITE, n);
+    }
+  is_sent(w, o, CDNA ? LOADS : STORES, 0, 0);
+}
+
+// f(old, operand, compared) → new. words: registers of data; the second of a pair is what is compared with.
+template <class T, class F> static void global_atomic(Wave& w, const Op& o, F f) {
+  u64 places[W];
+  int room[W], data = o.src[2] - VECTOR, to = o.dst - VECTOR, size = sizeof(T) / 4;
+  places_of(w, o, sizeof(T), true, places, room);
+  for (int n = 0; n < o.words; n++) lanes_of(w, data + n);
+  accessed(w, o);
+  T given[W], other[W];
+  for (int n = 0; n < W; n++) {
+    given[n] = lane_value<T>(w, data, n);
+    other[n] = o.words > size ? lane_value<T>(w, data + size, n) : T();
+  }
+  if (o.flags & RETURNS) is_sent(w, o, LOADS, to, size);
+  else is_sent(w, o, CDNA ? LOADS : STORES, 0, 0);
+  for (int n = 0; n < W; n++)
+    if (w.exec >> n & 1) {
+      T old = T(), made;
+      if (room[n]) {
+        u64 place = places[n];
+        if (place % sizeof(T)) fault("an atomic access at %#llx, which is not aligned", (unsigned long long)place);
+        if (o.space == FLAT && place >> 32 == PRIVATE_WINDOW) fault("an atomic access to private memory");
+        bool shared = o.space == FLAT && place >> 32 == SHARED_WINDOW;
+        if (!shared) region_of(w, place, sizeof(T));
+        memcpy(&old, shared ? shared_bytes(w, u32(place), sizeof(T)) : (u8*)place, sizeof(T));
+        made = f(old, given[n], other[n]);
+        change_at(w, o, place, sizeof(T), (const u8*)&made, UPDATE, n);
+      }
+      if (o.flags & RETURNS) set_lane(w, to, n, old);
+    }
+}
+
+// *** shared memory ***
 
 static void aligned(u32 place, int bytes) {
   if (bytes == 2 || bytes == 4 ? place % bytes : 0) fault("%d bytes at %u of shared memory, which is not aligned", bytes, place);
@@ -335,16 +419,38 @@ template <class T, class F> static void shared_atomic(Wave& w, const Op& o, F f)
     }
 }
 
+// Two places, whose old values come back.
+template <class T> static void shared_swap2(Wave& w, const Op& o) {
+  const u32* base = lanes_of(w, o.src[0] - VECTOR);
+  int to = o.dst - VECTOR, size = sizeof(T) / 4;
+  u32 places[W];
+  T given[2][W];
+  memcpy(places, base, sizeof places);
+  for (int k = 0; k < 2; k++) {
+    for (int n = 0; n < size; n++) lanes_of(w, o.src[1 + k] - VECTOR + n);
+    for (int n = 0; n < W; n++) given[k][n] = lane_value<T>(w, o.src[1 + k] - VECTOR, n);
+  }
+  w.accesses[1]++;
+  sent(w, SHARED, to, 2 * size, true);
+  for (int k = 0; k < 2; k++)
+    for (int n = 0; n < W; n++)
+      if (w.exec >> n & 1) {
+        u32 place = places[n] + (k ? o.offset2 : o.offset);
+        T old;
+        aligned(place, sizeof(T));
+        u8* at = shared_place(w, place, sizeof(T), UPDATE, (const u8*)&given[k][n]);
+        memcpy(&old, at, sizeof(T)), memcpy(at, &given[k][n], sizeof(T));
+        set_lane(w, to + k * size, n, old);
+      }
+}
+
 // *** private memory ***
 
 static u8* private_place(Wave& w, const Op& o, int lane) {
   u64 place = i64(o.offset);
   if (o.src[0] >= 0) place += w.v[o.src[0] - VECTOR][lane];
   if (o.src[1] >= 0) place += scalar(w, o.src[1]);
-  if (i64(place) < 0 || i64(place) + o.bytes > w.launch->private_bytes)
-    fault("%d bytes at %lld of private memory, which has %d", o.bytes, (long long)place, w.launch->private_bytes);
-  if (w.scratch.empty()) w.scratch.assign(size_t(w.launch->private_bytes) * W, 0xFF);
-  return &w.scratch[size_t(w.launch->private_bytes) * lane + place];
+  return private_at(w, place, o.bytes, lane);
 }
 
 static void private_load(Wave& w, const Op& o) {

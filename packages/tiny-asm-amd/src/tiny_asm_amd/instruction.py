@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiny_asm_amd import modifiers, sources, symbols
+from tiny_asm_amd import modifiers, registers, sources, symbols
 from tiny_asm_amd.registers import Operand, Register
 from tiny_asm_amd.table import Row, family_of, table
 
@@ -247,10 +247,7 @@ class _Shown:
           continue
         value = self.operand(name).value
         if isinstance(value, Register):
-          number, _ = sources.encode(Operand(value), _any_kind(value), self.family)
-          found[name] = tuple(range(number, number + max(1, value.count)))
+          number = registers.number(value, self.family)
+          if number < 128 or number >= registers.VECTOR:  # not SCC, nor where windows of memory are
+            found[name] = tuple(range(number, number + max(1, value.count)))
     return found
-
-
-def _any_kind(value: Register) -> str:
-  return f"{value.kind if value.kind in 'va' else 's'}{max(1, value.count)}"
