@@ -18,7 +18,7 @@ import tiny_tensor.realize as realize
 from tiny_sched import schedule_cache_clear
 from tiny_sched.softmax import blocks
 from tiny_tensor import Tensor, Variable
-from tiny_uop import Ops, dtypes
+from tiny_uop import Ops, PtrDType, dtypes
 from tiny_uop.context import Context
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +29,7 @@ def every_size() -> Iterator[None]:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(blocks, "LEAST_SCORES", 0)
     patch.setattr(blocks, "LEAST_HEADS", 1)
-    patch.setattr(realize, "in_order", lambda device: True)
+    patch.setattr(realize, "local_memory", lambda device: 0)
     schedule_cache_clear()
     yield
   schedule_cache_clear()
@@ -58,6 +58,30 @@ def attention(scores: Array, values: Array) -> Array:
 
 def close(got: Tensor, want: Array, error: float = 2e-6) -> None:
   np.testing.assert_allclose(got.numpy().astype(np.float64), want, rtol=error, atol=error)
+
+
+@pytest.fixture
+def workgroups(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Kernels are those of a device with workgroups, here as loops in order."""
+  monkeypatch.setattr(realize, "local_memory", lambda device: 1 << 16)
+
+
+@pytest.mark.usefixtures("workgroups")
+@pytest.mark.parametrize("mask", ["window", "bias", "random", "rows"])
+def test_blocks_of_workgroups(mask: str) -> None:
+  check((4, 2), 75, 141, 20, 24, 0.5, mask, mask == "window", 0, any_length=True)
+
+
+def test_blocks_of_workgroups_fit_into_what_they_share(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Two workgroups, or at least one; kernels stay as they were where there is room for none."""
+  q, k, v = (Tensor(normal(n, 2, 64, 16)).realize() for n in range(3))
+  taken: dict[int, int | None] = {}
+  for room in (1 << 16, 1 << 15, 1 << 14, 1 << 13, 1 << 12):
+    monkeypatch.setattr(realize, "local_memory", lambda device, room=room: room)
+    calls = realize.plan_tensors([q.scaled_dot_product_attention(k, v)])[0].src
+    shared = [u.dtype for u in calls[0].src[0].toposort if u.op is Ops.ALLOC]
+    taken[room] = sum(t.size * t.base.itemsize for t in shared if isinstance(t, PtrDType)) if len(calls) == 1 else None
+  assert taken == {1 << 16: 21248, 1 << 15: 12672, 1 << 14: 5312, 1 << 13: 5312, 1 << 12: None}
 
 
 @pytest.mark.parametrize("device", ["CPU", "REF"])
@@ -96,8 +120,9 @@ def test_attention_with_a_mask(mask: str) -> None:
 
 
 def check(
-  heads: tuple[int, int], length: int, seen: int, size: int, width: int, scale: float, mask: str, cap: bool, seed: int
-) -> None:
+  heads: tuple[int, int], length: int, seen: int, size: int, width: int, scale: float, mask: str, cap: bool, seed: int,
+  any_length: bool = False,
+) -> None:  # fmt: skip
   many, groups = heads
   q, k, v = (
     normal(seed, many, length, size),
@@ -123,7 +148,7 @@ def check(
     }[mask]
     scores, found = np.where(allowed, scores, -np.inf), visible.where(found, -math.inf)
   got = found.softmax(-1) @ Tensor(v).repeat_interleave(many // groups, 0)
-  if min(length, seen) >= 2 * size and (mask not in ("random", "bias") or seen % 48 == 0):
+  if min(length, seen) >= 2 * size and (any_length or mask not in ("random", "bias") or seen % 48 == 0):
     assert any(name.startswith("softmax_") for name in kernels(got))
   close(got, attention(scores, wide[1]), 1e-5 * max(1.0, scale))
 

@@ -50,8 +50,10 @@ def tool(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def test_golden(case: GoldenCase, tool: Tool) -> None:
   name = case.options["pass"]
   with Context(SPEC=1):
-    devices = case.options.get("in_order", "")
-    status, out, err = tool(*([] if name == "schedule" else ["--only", name]), "--in-order", devices, text=case.given)
+    devices = case.options.get("local_memory", "")
+    status, out, err = tool(
+      *([] if name == "schedule" else ["--only", name]), "--local-memory", devices, text=case.given
+    )
   assert (status, err) == (0, "")
   result = with_numbered_arenas(parse_uop(out))
   spec.check(result, "tensor" if result.op is Ops.SINK else "schedule")

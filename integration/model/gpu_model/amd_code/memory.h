@@ -86,6 +86,11 @@ static void race(Wave& w, const Mark& m, u64 place, const char* what, bool share
         what, who % 32, who / 32, m.writer == who + 1 ? "wrote" : "touched");
 }
 
+// Whether all of the waves that have read a byte are of this workgroup, and a barrier is behind them.
+static bool behind(Wave& w, const Mark& m) {
+  return m.read >> 12 == w.group->serial && m.read < (u32(w.group->serial) << 12 | w.group->phase);
+}
+
 // Looks at an access to bytes whose marks begin at m. `now`: what is there, `then`: what will be.
 static void touch(Wave& w, Mark* m, u64 place, int bytes, Kind kind, const u8* now, const u8* then, bool shared) {
   u32 mine = identity(w), mark = kind == UPDATE ? mine | ATOMIC : mine;
@@ -99,12 +104,12 @@ static void touch(Wave& w, Mark* m, u64 place, int bytes, Kind kind, const u8* n
       fault("two lanes write different values to %s %llu", shared ? "byte" : "the byte at", (unsigned long long)(place + n));
     if (kind != READ) {
       if (kind == WRITE && m->reader && m->reader != mine && !same &&
-          (m->reader == MANY ? m->read >= (u32(w.group->serial) << 12 | w.group->phase) || m->read >> 12 != w.group->serial
-                             : !before(w, m->reader, m->read, shared)))
+          !(m->reader == MANY ? behind(w, *m) : before(w, m->reader, m->read, shared)))
         race(w, *m, place + n, "is written, and", shared, m->reader);
       m->writer = mark, m->written = w.accesses[shared];
       if (!same) m->reader = 0;
-    } else if (!m->reader || m->reader == mine || (m->reader != MANY && before(w, m->reader, m->read, shared)))
+    } else if (!m->reader || m->reader == mine ||
+               (m->reader == MANY ? behind(w, *m) : before(w, m->reader, m->read, shared)))
       m->reader = mine, m->read = w.accesses[shared];
     else if (m->reader != MANY || m->read != (u32(w.group->serial) << 12 | w.group->phase)) {
       bool others = m->reader == MANY ? m->read >> 12 != w.group->serial : (m->reader - 1) / 32 != w.group->serial;

@@ -40,9 +40,15 @@ def _parser() -> argparse.ArgumentParser:
   add_input_and_output(parser)
   add_pass_options(parser)
   parser.add_argument(
-    "--in-order", metavar="DEVICE,…", default="", help="devices without workgroups, as a processor is one: pass blocks"
-  )
+    "--local-memory", metavar="DEVICE=BYTES,…", type=_sizes, default={},
+    help="what threads of a workgroup share; 0: no workgroups, as on a processor. For pass blocks",
+  )  # fmt: skip
   return parser
+
+
+def _sizes(text: str) -> dict[str, int]:
+  """`CPU=0,GPU=49152`."""
+  return {name: int(size) for name, _, size in (part.partition("=") for part in text.split(",") if part)}
 
 
 def _with_buffers(normal: Normal, root: UOp) -> UOp:
@@ -66,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
   if options.passes:
     write_text(list_passes(PASSES), options.output)
     return 0
-  passes = selected(passes_for(options.in_order.split(",").__contains__), options)
+  passes = selected(passes_for(options.local_memory.get), options)
   graph = read_graph(options.input)
   _check(graph, passes[0])
   normal = normalise(graph.root)

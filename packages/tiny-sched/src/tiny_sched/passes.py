@@ -20,8 +20,9 @@ from tiny_uop import Ops, PatternMatcher, UOp, graph_rewrite, is_kernel, spec, v
 from tiny_uop.locks import undivided
 from tiny_uop.passes import Pass
 
-InOrder = Callable[[str], bool]
-"""Whether a device's kernels are loops in order, and not threads of workgroups."""
+LocalMemory = Callable[[str], int | None]
+"""Bytes of memory that the threads of a workgroup share on a device; 0 where there are no workgroups, and kernels are
+loops in order, on few threads; None where nobody knows."""
 
 
 def per_device(sink: UOp) -> UOp:
@@ -69,30 +70,29 @@ def cut_into_kernels(sink: UOp) -> UOp:
   return calls_of(kernels)
 
 
-def in_blocks(sink: UOp, in_order: InOrder) -> UOp:
+def in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
   """Sums weighted by a softmax become kernels of blocks, which store where the graph wants their results."""
   if all(u.op is not Ops.EXP for u in value_nodes(sink)):
     return sink
   with undivided:  # few graphs need it
     from tiny_sched.softmax.gradients import gradients_in_blocks
     from tiny_sched.softmax.online_softmax import sums_in_blocks
-  new = sums_in_blocks(gradients_in_blocks(sink, in_order), in_order)
+  new = sums_in_blocks(gradients_in_blocks(sink, local_memory), local_memory)
   return sink if new is sink else simplify_graph(new)
 
 
-def nowhere(device: str) -> bool:
-  """That no device's kernels are loops in order."""
-  return False
+def unknown(device: str) -> int | None:
+  """What is said of a device of which nobody knows more than its name."""
+  return None
 
 
-def passes_for(in_order: InOrder) -> tuple[Pass, ...]:
-  """The passes from a tensor graph to a schedule, in order. `in_order` says of a device whether its kernels are loops
-  in order, on few threads, and not threads of workgroups."""
+def passes_for(local_memory: LocalMemory) -> tuple[Pass, ...]:
+  """The passes from a tensor graph to a schedule, in order. `local_memory` says what threads share on a device."""
   return (
     Pass("devices", "Values on several devices become a graph on each, with copies between them.", per_device),
     Pass("simplify", "Movement, constants and reductions of the tensor graph take a simple form.", simplify_graph),
     Pass("blocks", "Sums weighted by a softmax (attention) become kernels of blocks, which never hold all weights.",
-         partial(in_blocks, in_order=in_order)),
+         partial(in_blocks, local_memory=local_memory)),
     Pass("kernels", "Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER.",
          cut_into_kernels),
     Pass("memory", "Temporaries become views of one arena per device; those never alive together may share bytes.",
@@ -100,5 +100,5 @@ def passes_for(in_order: InOrder) -> tuple[Pass, ...]:
   )  # fmt: skip
 
 
-PASSES = passes_for(nowhere)
+PASSES = passes_for(unknown)
 """The passes from a tensor graph to a schedule, in order."""

@@ -351,7 +351,7 @@ def plan_tensors(tensors: Sequence[TensorBase], by_host: bool = False) -> tuple[
     if active is not None and active.stays is not None:
       linear = schedule_with_constants(plan.sink(), active.stays)
     else:
-      linear = schedule(plan.sink(), in_order)
+      linear = schedule(plan.sink(), local_memory)
   plan.keep_written(linear)
   return linear, plan
 
@@ -362,16 +362,16 @@ def schedule_with_constants(sink: UOp, stays: Callable[[UOp], bool]) -> UOp:
 
   sink, constants = constants_first(without_gradients(sink), stays)
   if not constants:
-    return schedule(sink, in_order)
+    return schedule(sink, local_memory)
   memory = {c: buffer_for(c) for c in constants}
-  before = schedule(UOp.sink(*[stored(buffer, view, c.src[0]) for c, (buffer, view) in memory.items()]), in_order)
-  after = schedule(replaced(sink, {c: view for c, (_, view) in memory.items()}), in_order)
+  before = schedule(UOp.sink(*[stored(buffer, view, c.src[0]) for c, (buffer, view) in memory.items()]), local_memory)
+  after = schedule(replaced(sink, {c: view for c, (_, view) in memory.items()}), local_memory)
   return after.with_src((*before.src, *after.src))
 
 
-def in_order(device: str) -> bool:
-  """Whether kernels of a device are loops in order, on few threads: it has no workgroups."""
-  return Device.opened(device).capabilities.local_memory == 0
+def local_memory(device: str) -> int:
+  """Bytes that the threads of a workgroup share on a device; 0: it has no workgroups."""
+  return Device.opened(device).capabilities.local_memory
 
 
 def separate(tensors: Sequence[TensorBase]) -> None:

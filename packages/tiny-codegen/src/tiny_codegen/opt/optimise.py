@@ -6,6 +6,7 @@ from tiny_codegen.lower.workgroups import globals_from_loops
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.near_memory import choose_near_memory, has_near_memory
 from tiny_codegen.opt.vectors import choose
+from tiny_codegen.opt.workgroup_memory import choose_workgroup_memory, common_loops, in_workgroups, is_in_order
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, KernelInfo, Ops, Opt, UOp, simplify
 from tiny_uop.context import NOOPT
@@ -18,13 +19,23 @@ def optimise(root: UOp, target: Target, opts: tuple[Opt, ...] | None) -> UOp:
   chosen = opts if opts is not None else () if alone and info.opts is None else info.opts
   if chosen is None:
     chosen, root = choose(root, target)
-  elif opts is None and info.opts is None and not NOOPT and not target.has_local and has_near_memory(root):
-    chosen, root = choose_near_memory(root, target)
+  elif not NOOPT and has_near_memory(root) and (not target.has_local or is_in_order(root)):
+    chosen, root = _with_near_memory(root, target, opts if opts is not None else info.opts)
   else:
     root = apply_opts(root, tuple(chosen), target)
   if not alone:
     root = globals_from_loops(root, target)
   return simplify(root).replace(arg=KernelInfo(info.name, tuple(chosen)))
+
+
+def _with_near_memory(root: UOp, target: Target, given: tuple[Opt, ...] | None) -> tuple[tuple[Opt, ...], UOp]:
+  """The optimisations, given or chosen, of a kernel of loops in order with memory of its own, and what it becomes."""
+  if not target.has_local:
+    return (given, apply_opts(root, given, target)) if given is not None else choose_near_memory(root, target)
+  chosen = choose_workgroup_memory(root, target) if given is None else given
+  common = common_loops(root, target) if chosen else ()
+  root = apply_opts(root, tuple(chosen), target)
+  return tuple(chosen), in_workgroups(root, common) if chosen else root
 
 
 def as_written(kernel: UOp) -> bool:

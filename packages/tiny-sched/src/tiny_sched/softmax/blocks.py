@@ -57,6 +57,20 @@ adds up over the columns it adds up one after another, so that threads share not
 
 
 @dataclass(frozen=True)
+class Block:
+  """Rows and columns that a kernel looks at together."""
+
+  rows: int
+  columns: int
+  shared: bool = False
+  """Whether threads of a workgroup do, for whom what columns have is filled into the memory that they share."""
+
+
+WORKGROUPS = tuple([Block(n, m, True) for n, m in ((64, 64), (64, 32), (32, 32), (32, 16), (16, 16))])
+"""Blocks of workgroups, the best first: of larger ones each reads less memory for its work."""
+
+
+@dataclass(frozen=True)
 class WeightedSum:
   """Σ_j exp(score - max_j score) · of_pairs · values · outside, at the counters of the loops."""
 
@@ -149,23 +163,38 @@ def product(factors: Sequence[UOp], dtype: DType) -> UOp | None:
   return found
 
 
-def fits(w: WeightedSum) -> bool:
-  """Whether a kernel of blocks is worth its while: there are rows enough, near memory holds a block, and what each
-  block does again is cheap."""
+def block_of(w: WeightedSum, local_memory: int) -> Block | None:
+  """The blocks of a kernel that is worth its while on a device with so much memory for a workgroup (0: none, and
+  threads have a cache each): there are rows enough, near memory holds a block, and what each block does again is
+  cheap. None where it is not."""
   long, wide = _extent(w.lane), _extent(w.j)
-  if w.values is None or long < min(ROWS) or wide < min(COLUMNS) or long * wide < LEAST_SCORES:
-    return False
-  if any(u.dtype is dtypes.bfloat16 for value in (w.score, w.values) for u in value.toposort):
-    return False  # processors have instructions for its products, which want them side by side
-  rows, columns = rows_of_block(long), columns_of_block(wide)
-  if w.across() and (w.j.src[0].op is not Ops.CONST or wide % columns or columns % SQUARE):
-    return False
-  sums, size = w.sums(), math.prod(map(_extent, w.columns))
-  sides = [(_extent(u.src[1]), *pair) for u in sums if (pair := w.sides(u)) is not None]
-  near = (size + columns + sum(terms for terms, *_ in sides)) * rows
-  near += sum(n * columns for n, u in [(size, w.values), *[(terms, u) for terms, _, u in sides]] if not _is_read(u))
+  if w.values is None or long * wide < LEAST_SCORES:
+    return None
+  sides = [(_extent(u.src[1]), *pair) for u in w.sums() if (pair := w.sides(u)) is not None]
   cheap = _work(w.values) <= CHEAP and all(_work(u) <= CHEAP for *_, u in sides)
-  return min(terms for terms, *_ in sides) >= LEAST_TIMES and near * w.dtype.itemsize <= NEAR and cheap
+  if not cheap or min(terms for terms, *_ in sides) < LEAST_TIMES:
+    return None
+  size = math.prod(map(_extent, w.columns))
+  terms, theirs = sum(n for n, *_ in sides), [(size, w.values), *[(n, u) for n, _, u in sides]]
+
+  def near(block: Block) -> int:
+    """Bytes of near memory."""
+    filled = sum(n for n, u in theirs if block.shared or not _is_read(u))
+    return ((size + block.columns + terms + 3) * block.rows + filled * block.columns) * w.dtype.itemsize
+
+  if any(u.dtype in (dtypes.bfloat16, dtypes.float16) for u in w.values.toposort) and local_memory:
+    return None  # tensor cores multiply these
+  if local_memory:
+    fitting = [b for b in WORKGROUPS if b.rows <= long and b.columns <= wide and near(b) <= local_memory]
+    return next((b for b in fitting if 2 * near(b) <= local_memory), fitting[0] if fitting else None)
+  if any(u.dtype is dtypes.bfloat16 for value in (w.score, w.values) for u in value.toposort):
+    return None  # processors have instructions for its products, which want them side by side
+  if long < min(ROWS) or wide < min(COLUMNS):
+    return None
+  block = Block(rows_of_block(long), columns_of_block(wide))
+  if w.across() and (w.j.src[0].op is not Ops.CONST or wide % block.columns or block.columns % SQUARE):
+    return None
+  return block if near(block) <= NEAR else None
 
 
 def rows_of_block(size: int) -> int:
@@ -195,11 +224,13 @@ def _extent(loop: UOp) -> int:
   return int(loop.src[0].vmax)
 
 
-def kernel_of_blocks(w: WeightedSum, dtype: DType, index: Index, shape: Shape, statistics: bool = False) -> UOp:
+def kernel_of_blocks(
+  w: WeightedSum, block: Block, dtype: DType, index: Index, shape: Shape, statistics: bool = False
+) -> UOp:
   """The kernel that stores the sum, of type `dtype`, at each `index` of a result of that shape in PARAM 0; what it is
   made of are the other PARAMs. With `statistics`, PARAM 1 has the maximum of each row and PARAM 2 the sum of its
   weights, at `row_place`."""
-  return _Blocks(w).kernel(dtype, index, shape, statistics)
+  return _Blocks(w, block).kernel(dtype, index, shape, statistics)
 
 
 def row_place(w: WeightedSum) -> UOp:
@@ -234,7 +265,8 @@ def kernel_of_gradients(
 ) -> UOp:
   """The kernel that stores results in PARAMs from 0 on. `w` has keys as lanes, and queries as its other counter;
   `of_rows` are expressions of queries that coefficients have, and how each is made."""
-  return _Gradients(w).gradients(sums, results, of_rows)
+  block = Block(rows_of_block(_extent(w.lane)), columns_of_block(_extent(w.j)))
+  return _Gradients(w, block).gradients(sums, results, of_rows)
 
 
 Element = Callable[[UOp, UOp], UOp]
@@ -243,10 +275,10 @@ Element = Callable[[UOp, UOp], UOp]
 class _Blocks:
   """The loops and the near memory of one kernel."""
 
-  def __init__(self, w: WeightedSum) -> None:
+  def __init__(self, w: WeightedSum, block: Block) -> None:
     self.w = w
     self.ids, self.memories = count(), count()
-    self.many, self.wide = rows_of_block(_extent(w.lane)), columns_of_block(_extent(w.j))
+    self.many, self.wide, self.shared = block.rows, block.columns, block.shared
     self.whole = w.j.src[0].op is Ops.CONST and _extent(w.j) % self.wide == 0
     """Whether no block of columns has some past the end."""
     self.rows = {r: self.loop(r.src[0]) for r in w.rows}
@@ -415,7 +447,7 @@ class _Blocks:
     """An element of what only columns have, at a column of the block and at an offset in the other loops: as it is in
     memory, or computed into near memory for each block."""
     sizes = tuple(map(_extent, loops))
-    if _is_read(value):
+    if _is_read(value) and not self.shared:
       return lambda j, offset: self.at(value.substitute(dict(zip(loops, unflatten(offset, sizes)))), None, column + j)
     size = math.prod(sizes)
     memory, j, inner = self.near(size * self.wide), self.loop(self.wide), self.loop(size)

@@ -31,7 +31,7 @@ from tiny_sched.softmax import blocks
 from tiny_sched.softmax.blocks import (
   PairSum,
   WeightedSum,
-  fits,
+  block_of,
   fits_gradients,
   kernel_of_blocks,
   kernel_of_gradients,
@@ -58,19 +58,19 @@ from tiny_uop import AxisType, GroupOp, Ops, UOp, value_nodes
 from tiny_uop.graph import memory_of, users_of
 
 if TYPE_CHECKING:
-  from tiny_sched.passes import InOrder
+  from tiny_sched.passes import LocalMemory
 
 FIRST = 1 << 20
 """PARAMs of inputs, until the number of results is known; and loops of results."""
 
 
-def gradients_in_blocks(sink: UOp, in_order: InOrder) -> UOp:
+def gradients_in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
   """The graph with kernels of blocks for each sum weighted by a softmax whose gradients are taken, where that pays."""
   nodes = value_nodes(sink)
   users = users_of(nodes)
   changes: dict[UOp, UOp] = {}
   for u in nodes:
-    if isinstance(u.device, str) and may_be_weighted(u) and in_order(u.device):
+    if isinstance(u.device, str) and may_be_weighted(u) and local_memory(u.device) == 0:
       changes |= _Attention(u, users).changes() or {}
   if not changes:
     return sink
@@ -146,14 +146,16 @@ class _Attention:
     if (found := self.value_of(u)) is None:
       return None
     w = weighted_sum(canonical(found[0]), [r for r in found[1] if r.op is Ops.RANGE])
-    if w is None or w.total is None or w.where is not None or not fits(w) or u.dtype is not w.dtype:
+    if (
+      w is None or w.total is None or w.where is not None or (block := block_of(w, 0)) is None or u.dtype is not w.dtype
+    ):
       return None
     maximum = next((r for r in rows if r.op is Ops.REDUCE and r.arg[0] is Ops.MAX), None)
     total = next((r for r in rows if r.arg[0] is Ops.ADD and r.src[0].op in EXPONENTIALS), None)
     if maximum is None or total is None or any(r.dtype is not w.dtype for r in rows):
       return None
     dot = next(r for r in rows if r is not maximum and r is not total)
-    forward, inputs = self.bound(kernel_of_blocks(w, u.dtype, found[1], u.shape, statistics=True), 3)
+    forward, inputs = self.bound(kernel_of_blocks(w, block, u.dtype, found[1], u.shape, statistics=True), 3)
     device = UOp(Ops.DEVICE, arg=u.device)
     made = {
       r: UOp(Ops.CALL, u.dtype, (forward, device, *inputs), n).reshape(r.shape)

@@ -27,7 +27,7 @@ from tiny_sched.index import ZERO, flatten, known, largest, largest_size, simpli
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import MEMORY, lowered
 from tiny_sched.softmax import blocks
-from tiny_sched.softmax.blocks import WeightedSum, fits, kernel_of_blocks, product
+from tiny_sched.softmax.blocks import WeightedSum, block_of, kernel_of_blocks, product
 from tiny_sched.value_rules import tidy
 from tiny_sched.views import is_reinterpretation
 from tiny_sched.work import tracker
@@ -36,7 +36,7 @@ from tiny_uop.graph import users_of
 from tiny_uop.shape import same_size
 
 if TYPE_CHECKING:
-  from tiny_sched.passes import InOrder
+  from tiny_sched.passes import LocalMemory
 
 MOST_STEPS = 4000
 """Of taking an expression apart: a score is there for its weight, its maximum and its sum."""
@@ -46,11 +46,11 @@ EXPONENTIALS = frozenset({Ops.EXP})
 ENDS = frozenset({*MEMORY, Ops.COPY, Ops.CONTIGUOUS, Ops.BARRIER, Ops.CALL})
 
 
-def sums_in_blocks(sink: UOp, in_order: InOrder) -> UOp:
+def sums_in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
   """The graph with a kernel of blocks for each sum weighted by a softmax, where that pays."""
   nodes = value_nodes(sink)
   users = users_of(nodes)
-  calls = dict([call for u in nodes if may_be_weighted(u) and (call := _in_blocks(u, users, in_order)) is not None])
+  calls = dict([call for u in nodes if may_be_weighted(u) and (call := _in_blocks(u, users, local_memory)) is not None])
   if not calls:
     return sink
   done: dict[UOp, UOp] = {}
@@ -117,10 +117,10 @@ def reads(u: UOp) -> bool:
   return any(s.op in ENDS for s in below) or any(reads(s) for s in below if s.op is Ops.REDUCE)
 
 
-def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], in_order: InOrder) -> tuple[UOp, UOp] | None:
+def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], local_memory: LocalMemory) -> tuple[UOp, UOp] | None:
   """(what a kernel of blocks computes, its CALL) for a sum, rounded where that is all that is done with it; None where
   it is not weighted by a softmax, or better stays."""
-  if not isinstance(u.device, str) or not in_order(u.device):
+  if not isinstance(u.device, str) or (room := local_memory(u.device)) is None:
     return None
   scores = scores_of(u)
   if scores is None or not _only_for(scores, u, users):
@@ -145,14 +145,14 @@ def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], in_order: InOrder) -> tuple[
     return None
   value, index, _ = found
   weighted = weighted_sum(canonical(value), [r for r in index if r.op is Ops.RANGE])
-  if weighted is None or not fits(weighted):
+  if weighted is None or (block := block_of(weighted, room)) is None:
     return None
   last = u
   while len(users.get(last, ())) == 1 and (user := users[last][0]).op in (Ops.RESHAPE, Ops.CAST):
     if user.dtype.kind != "float":
       break
     last = user
-  kernel = kernel_of_blocks(weighted, last.dtype, index, u.shape)
+  kernel = kernel_of_blocks(weighted, block, last.dtype, index, u.shape)
   return last, UOp(Ops.CALL, last.dtype, (kernel, UOp(Ops.DEVICE, arg=u.device), *inputs), 0)
 
 
