@@ -326,3 +326,26 @@ def test_what_is_expanded_gets_memory_for_what_differs(run: Run) -> None:
   linear = schedule(UOp.sink(*map(stored, roots)))
   held = [u.arg[1] for call in linear.src for u in call.src[1:] if u.op is Ops.BUFFER_VIEW]
   assert held and max(held) == 96
+
+
+@pytest.mark.parametrize("wide", (64, 60))  # 256 and 240 bytes: memory begins at multiples of 256
+def test_kernels_of_one_row_each_are_one_kernel(run: Run, wide: int) -> None:
+  rows = (new(5, wide) + 1).contiguous()
+  state = new(wide)
+  for t in range(5):
+    state = (state.flip((0,)) * 0.5 + rows.shrink(((t, t + 1), (0, wide))).reshape((wide,))).contiguous()
+  names = run(state)  # which proves that accesses are in bounds, and compares values
+  assert names == [f"elementwise_{5 * wide}"] + [f"elementwise_{wide}"] * 5
+  kernels = {call.src[0] for call in schedule(UOp.sink(stored(state))).src[1:]}
+  assert len(kernels) == (2 if wide == 64 else 5)
+
+
+def test_memory_that_a_kernel_also_writes_begins_where_it_does(run: Run) -> None:
+  x, row = new(4, 64), new(1, 64)
+  later = x.shrink(((2, 4), (0, 64)))
+  run(x.after(x.shrink(((1, 3), (0, 64))).store(later + row.expand((2, 64)))))
+
+
+def test_gates_that_reach_before_and_behind_a_row_keep_all_of_the_memory(run: Run) -> None:
+  x = new(4, 64)
+  run(x.shrink(((2, 4), (0, 64))).pad(((3, 3), (0, 0))), x.shrink(((1, 4), (0, 64))).pad(((0, 2), (5, 5))) + 1)

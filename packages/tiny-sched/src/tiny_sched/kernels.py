@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tiny_sched.index import known, memoised
+from tiny_sched.index import known, memoised, simplify
 from tiny_sched.kernel_loops import flatten_loops, split_loops
+from tiny_sched.memory_plan import ALIGNMENT
 from tiny_sched.normalise import temporary_buffer
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem
-from tiny_uop import Accumulate, AxisType, GroupOp, KernelInfo, Ops, UOp, dtypes
+from tiny_uop import Accumulate, AxisType, GroupOp, KernelInfo, Ops, PtrDType, UOp, dtypes
 from tiny_uop.records import dataclass
 
 
@@ -38,9 +39,43 @@ def kernel_of(item: ScheduleItem) -> Kernel:
     return Kernel(copy_body(regions[0], regions[1]), regions, (), item.device, item.nodes)
   if item.given:
     return Kernel(item.body, regions, item.body.variables, item.device, item.nodes)
+  bases = [p.base for p in regions]
+  own = tuple([p.size if i >= len(item.stores) and bases.count(p.base) == 1 else 0 for i, p in enumerate(regions)])
+  start, parts = _from_first_read(item.body, own)
+  regions = tuple([
+    replace(p, byte_offset=p.byte_offset + parts[i][0] * p.dtype.itemsize, size=parts[i][1]) if i in parts else p
+    for i, p in enumerate(regions)
+  ])  # fmt: skip
   first: dict[BufferRegion, int] = {}
-  body, used, variables = _final(item.body, tuple([first.setdefault(p, i) for i, p in enumerate(regions)]))
+  body, used, variables = _final(start, tuple([first.setdefault(p, i) for i, p in enumerate(regions)]))
   return Kernel(body, tuple([regions[i] for i in used]), variables, item.device, item.nodes)
+
+
+@memoised
+def _from_first_read(body: UOp, sizes: tuple[int, ...]) -> tuple[UOp, dict[int, tuple[int, int]]]:
+  """(the body, by PARAM the first element and the number of elements of what it reads) where that begins behind the
+  start of the memory, of PARAMs of these sizes; 0 says to leave one alone. So the kernels that read one row each of
+  the same matrix are one kernel, over memory that begins elsewhere. It begins at a multiple of ALIGNMENT bytes, as all
+  memory does.
+  """
+  nodes = body.toposort
+  places: dict[UOp, list[UOp]] = {u: [] for u in nodes if u.op is Ops.PARAM and sizes[u.arg]}
+  for u in nodes:
+    if u.op is Ops.INDEX and u.src[0] in places:
+      places[u.src[0]].append(u)
+  parts: dict[int, tuple[int, int]] = {}
+  changes: dict[UOp, UOp] = {}
+  for param, used in places.items():
+    assert isinstance(param.dtype, PtrDType)
+    first, last = min([u.src[1].vmin for u in used], default=0), max([u.src[1].vmax for u in used], default=0)
+    step = ALIGNMENT // param.dtype.base.itemsize
+    start, size = int(first) // step * step, sizes[param.arg]
+    if start <= 0 or last >= size:
+      continue  # behind the end there is something where a gate does not hold
+    parts[param.arg] = start, int(last) + 1 - start
+    moved = param.replace(dtype=param.dtype.base.ptr(parts[param.arg][1]))
+    changes |= {u: moved.index(simplify(u.src[1] - start), *u.src[2:]) for u in used}
+  return (body.substitute(changes) if changes else body), parts
 
 
 @memoised

@@ -64,6 +64,10 @@ class QuickCall:
     ]
     self._variables = [(n, a.src[0], str(a.src[0].arg[0])) for n, a in enumerate(arguments) if isinstance(a, UOp)]
     self._others = [(n, a) for n, a in enumerate(arguments) if not isinstance(a, (Tensor, UOp))]
+    self._last: list[tuple[int, UOp, bool | None]] | None = None
+    """The tensors of the last call that matched: argument, graph, `requires_grad`. Most calls give the same again."""
+    self._buffers: list[UOp] = []
+    """Their BUFFERs."""
 
   def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[UOp], dict[str, int]] | None:
     """The BUFFERs of the tensors and the values of the variables; None for a call that is not known to be alike."""
@@ -83,12 +87,8 @@ class QuickCall:
     for n, other in self._others:
       if args[n] is not other and not same_value(args[n], other):
         return None
-    buffers = []
-    for n, tensor in self._tensors:
-      if (buffer := tensor.buffer(args[n])) is None:
-        return None
-      buffers.append(buffer)
-    if len(buffers) > 1 and len(set(buffers)) != len(buffers):
+    buffers = self._buffers if self._same(args) else self._buffers_of(args)
+    if buffers is None:
       return None
     values = {}
     for n, variable, name in self._variables:
@@ -97,6 +97,28 @@ class QuickCall:
         return None
       values[name] = int(bind.src[1].arg)
     return buffers, values
+
+  def _same(self, args: tuple[Any, ...]) -> bool:
+    """Whether the tensors are those of the last call, and none requires a gradient."""
+    if self._last is None:
+      return False
+    for n, uop, wish in self._last:
+      argument = args[n]
+      if type(argument) is not Tensor or argument.uop is not uop or argument.requires_grad is not wish or wish:
+        return False
+    return True
+
+  def _buffers_of(self, args: tuple[Any, ...]) -> list[UOp] | None:
+    """The BUFFERs of the tensors, which are different ones; None if they are no such tensors as at the capture."""
+    buffers = []
+    for n, tensor in self._tensors:
+      if (buffer := tensor.buffer(args[n])) is None:
+        return None
+      buffers.append(buffer)
+    if len(buffers) > 1 and len(set(buffers)) != len(buffers):
+      return None
+    self._buffers, self._last = buffers, [(n, args[n].uop, args[n].requires_grad) for n, _ in self._tensors]
+    return buffers
 
   def tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """The tensors of a call that matches."""
