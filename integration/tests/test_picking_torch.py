@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from torch_rows import Row, check_forward_and_backward, same, torch
 
@@ -66,3 +67,26 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_forward_and_backward(row: Row) -> None:
   check_forward_and_backward(row)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "float64", "int8", "uint8", "int64"])
+def test_medians_and_kth_values_with_ties(kind: str) -> None:
+  rng = np.random.default_rng(0)
+  a = rng.integers(0 if kind == "uint8" else -3, 4, (4, 37))
+  a[2, :9] = 1 if kind.startswith("f") else np.iinfo(kind).max
+  a = a.astype(kind)
+  if kind.startswith("f"):
+    a[0, :6] = np.inf, -np.inf, -0.0, 0.0, np.nan, np.nan
+    a[1, 3:5] = np.inf, -np.inf
+  order = np.argsort(a, -1, kind="stable")
+  rows = np.arange(len(a))
+  for k in (1, 19, 37):
+    values, places = Tensor(a).kthvalue(k)
+    np.testing.assert_array_equal(places.numpy(), order[:, k - 1])
+    np.testing.assert_array_equal(values.numpy(), torch.from_numpy(a).kthvalue(k)[0].numpy())
+  for x, t, axis in ((Tensor(a), torch.from_numpy(a), 1), (Tensor(a).T, torch.from_numpy(a).T, 0)):
+    values, places = x.median(axis)
+    np.testing.assert_array_equal(values.numpy(), t.median(axis)[0].numpy())
+    np.testing.assert_array_equal(values.numpy(), a[rows, places.numpy()])
+    if kind.startswith("f"):
+      assert places.numpy()[0] == 4  # the first NaN

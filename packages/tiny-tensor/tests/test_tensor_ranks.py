@@ -48,6 +48,13 @@ def test_median() -> None:
   assert Tensor(7.0).median().item() == 7
 
 
+def test_gradient_of_a_median_that_is_nan() -> None:
+  x = Tensor([[3.0, math.nan, math.nan], [1.0, 5.0, 2.0]], requires_grad=True)
+  x.median(1)[0].sum().backward()
+  assert x.grad is not None
+  assert x.grad.tolist() == [[0, 1, 0], [0, 0, 1]]  # as PyTorch has it
+
+
 @pytest.mark.parametrize("how", ["linear", "lower", "higher", "nearest", "midpoint"])
 def test_quantile(how: Any) -> None:
   a = data(6, 5)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Self, overload
 
 from tiny_tensor.base import TensorBase
+from tiny_tensor.methods.radix import place_of
+from tiny_tensor.sequence import has_groups
 from tiny_tensor.shapes import normalize_axis
 from tiny_uop import dtypes
 
@@ -24,10 +26,22 @@ class QuantileMixin(TensorBase):
     size = int(self.shape[axis]) if self.ndim else 1
     if not 1 <= k <= size:
       raise ValueError(f"kthvalue: k={k} must be between 1 and {size}, the size of axis {dim} of shape {self.shape}")
-    found = self.topk(k, axis, largest=False)
+    return self._kth(k, axis, keepdim, nan_first=False)
+
+  def _kth(self, k: int, axis: int, keepdim: bool, nan_first: bool) -> tuple[Self, Self]:
+    """`kthvalue`; with `nan_first` the first NaN where there is one."""
     if self.ndim == 0:
-      return found
-    values, places = (t._select_axis(axis, k - 1, k) for t in found)
+      return self.topk(k, axis, largest=False)
+    if self.numel() == 0 or not all(isinstance(s, int) for s in self.shape) or has_groups(self.device):
+      places = self.detach().topk(k, axis, largest=False)[1]._select_axis(axis, k - 1, k)
+      if nan_first:
+        missing = self.isnan()
+        places = missing.any(axis, True).where(missing.argmax(axis, True), places)
+    else:
+      x = self.detach().transpose(axis, -1)
+      found = place_of(x._ascending_keys(False, x.shape[-1]), k, nan_first)
+      places = found.reshape((*x.shape[:-1], 1)).transpose(axis, -1)
+    values = self.gather(axis, places)
     return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))
 
   @overload
@@ -45,11 +59,7 @@ class QuantileMixin(TensorBase):
       return self.flatten().median(0)[0]
     self._check_not_empty("median", dim)
     size = int(self.shape[normalize_axis(dim, self.ndim)]) if self.ndim else 1
-    values, places = self.kthvalue((size + 1) // 2, dim, keepdim)
-    if not dtypes.is_float(self.dtype) or self.ndim == 0:
-      return values, places
-    missing = self.isnan().any(dim, keepdim)
-    return missing.where(math.nan, values), missing.where(self.isnan().argmax(dim, keepdim), places)
+    return self._kth((size + 1) // 2, normalize_axis(dim, self.ndim), keepdim, dtypes.is_float(self.dtype))
 
   def quantile(
     self,

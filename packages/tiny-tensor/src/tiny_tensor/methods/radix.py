@@ -3,18 +3,22 @@
 For each digit, elements are counted by it, the counts are added up, and each element goes to the place that its count
 says. A digit that is the same in all elements of a row is passed over. On a device without workgroups all of it is one
 kernel, row after row; with workgroups each thread has a block of a row, and each digit three kernels.
+
+The k-th least is found from the highest digit down, one kernel for all of it: with some bits of it known, elements
+below each value of the next bits are counted in vectors, which says what these are. That reads a row as often as there
+are such digits, whatever is in it. For devices without workgroups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 from tiny_tensor.base import TensorBase
 from tiny_tensor.sequence import Array, Sequence, called, has_groups
-from tiny_uop import AxisType, Ops, UOp, dtypes
+from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -23,6 +27,8 @@ FEW = 64  # elements of a row that is sorted by smaller digits: there are fewer 
 SHARED_DIGIT = 4  # of keys that threads share out
 BLOCK = 256  # elements of a thread
 THREADS = 32
+FOUND = 2  # bits that one pass of a selection finds
+LANES = 16  # elements that are compared at once
 UNSIGNED = {dtype.itemsize: dtype for dtype in (dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64)}
 
 
@@ -102,7 +108,72 @@ def _digit(key: UOp, shift: UOp, size: int) -> UOp:
   return (key.alu(Ops.SHR, shift.cast(key.dtype)) & (size - 1)).cast(dtypes.index)
 
 
-# *** with threads ***
+# *** selection ***
+
+
+def place_of(keys: T, k: int, maximum_first: bool) -> T:
+  """int32 `(rows, 1)`: the position of the k-th least of unsigned keys `(rows, n)`, of equal ones the earlier ones
+  first. With `maximum_first`, that of the first key that is the largest of its type, where there is one."""
+  rows, n = (int(s) for s in keys.shape)
+  padded = keys.pad(((0, 0), (0, -n % LANES)), value=dtypes.max(keys.dtype))
+  make = partial(selecting, n=n, k=k, maximum_first=maximum_first)
+  return called(make, 0, (((rows, 1), dtypes.int32),), padded)[0]
+
+
+@cache
+def selecting(arrays: tuple[Array, ...], threads: int, n: int, k: int, maximum_first: bool) -> UOp:
+  """(the position) of keys, of which those from `n` on are padding."""
+  s = Sequence(arrays)
+  (rows, room), dtype = arrays[1]
+  blocks, zero = room // LANES, UOp.const(dtypes.int32, 0)
+  counters = [UOp.alloc(s.kept + d, dtypes.int32.ptr(LANES, AddrSpace.REG)) for d in range(1 << FOUND)]
+  s.kept += len(counters)
+
+  def counter(d: int, lane: UOp) -> UOp:
+    return counters[d].after(*s.before).index(lane)
+
+  def below(row: UOp, bounds: list[UOp]) -> list[UOp]:
+    """How many keys of a row are less than each bound."""
+    lane = s.lanes(LANES)
+    s.step(UOp.group(*[counter(d, lane).store(zero) for d in range(len(bounds))]), lane)
+    with s.loop(blocks) as block:
+      lane = s.lanes(LANES)
+      key = s.load(1, row, block * LANES + lane)
+      more = [(key < bound).cast(dtypes.int32) for bound in bounds]
+      s.step(UOp.group(*[counter(d, lane).store(counter(d, lane).load() + m) for d, m in enumerate(more)]), lane)
+    lanes = [s.all_lanes(LANES) for _ in bounds]
+    return [s.keep(counter(d, lane).load().reduce(Ops.ADD, lane)) for d, lane in enumerate(lanes)]
+
+  with s.loop(rows) as row:
+    found = s.variable(UOp.const(dtype, 0))
+    less = s.variable(zero)  # how many are below what is found
+    with s.loop(dtype.bits // FOUND) as place:
+      shift = (place * -FOUND + (dtype.bits - FOUND)).cast(dtype)
+      base = s.keep(s.get(found))
+      bounds = [s.keep(base + UOp.const(dtype, d).alu(Ops.SHL, shift)) for d in range(1, 1 << FOUND)]
+      for bound, count in zip(bounds, below(row, bounds)):
+        s.put(found, (count < k).where(bound, s.get(found)))
+        s.put(less, (count < k).where(count, s.get(less)))
+    if maximum_first:
+      (numbers,) = below(row, [UOp.const(dtype, dtypes.max(dtype))])
+      s.put(found, (numbers < n).where(dtypes.max(dtype), s.get(found)))
+      s.put(less, (numbers < n).where(k - 1, s.get(less)))
+    wanted, left = s.keep(s.get(found)), s.variable(s.get(less) * -1 + k)  # the first, second, … that is equal
+    with s.loop(blocks) as block:
+      lane = s.all_lanes(LANES)
+      same = s.load(1, row, block * LANES + lane).eq(wanted).cast(dtypes.int32)
+      count, before = s.keep(same.reduce(Ops.ADD, lane)), s.keep(s.get(left))
+      here = (before > 0) & (count < before).logical_not()
+      with s.where(here), s.loop(LANES) as i:
+        s.put(left, s.get(left) - s.load(1, row, block * LANES + i).eq(wanted).cast(dtypes.int32))
+        last = s.get(left).eq(0) & s.load(1, row, block * LANES + i).eq(wanted)
+        with s.where(last):
+          s.store(0, (row, 0), (block * LANES + i).cast(dtypes.int32))
+      s.put(left, here.where(0, s.get(left) - count))
+  return s.kernel("select")
+
+
+# *** sorting with threads ***
 
 
 def _in_blocks(keys: T) -> T:
