@@ -394,7 +394,7 @@ def test_conformance_of_machine_code() -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("chip", ["1201", "942", "950"])
+@pytest.mark.parametrize("chip", ["1201", pytest.param("942", marks=pytest.mark.nightly), "950"])
 def test_some_conformance_of_machine_code_of_other_chips(chip: str) -> None:
   conformance("kfd_backend", "level1 or level2", "--every", "25", name=f"CODE{chip}")
 

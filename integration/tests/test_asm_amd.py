@@ -38,7 +38,9 @@ def text_of(binary: Binary, chip: str) -> str:
   return "\n".join(line for line in lines if re.match(r"[a-z]|\.L\w+:", line))
 
 
-@pytest.mark.parametrize("chip", ["gfx1100", "gfx1151", "gfx1201", "gfx90a", "gfx942"])
+@pytest.mark.parametrize(
+  "chip", ["gfx1100", *[pytest.param(c, marks=pytest.mark.nightly) for c in ("gfx1151", "gfx90a")], "gfx1201", "gfx942"]
+)
 @pytest.mark.parametrize("name", [name for name in STANDARD if name.startswith(("elementwise", "matmul", "softmax"))])
 def test_llvms_text_and_code_are_the_same_here(name: str, chip: str) -> None:
   """LLVM's text → its bytes; its bytes → our text → its bytes."""

@@ -48,9 +48,11 @@ class Model:
   def __init__(
     self, memory: int = MEMORY, major: int = 1, gpu: str = "gfx942", gpus: int = 1,
     apart: Collection[tuple[int, int]] = (), linked: str = "io_links", machine_code: bool = False,
+    engines: int = 8,
   ) -> None:  # fmt: skip
     """`machine_code`: kernels are run from their bytes, not from the IR that these were made of; `apart`:
-    pairs of GPUs that no way connects; `linked`: where sysfs lists the ways."""
+    pairs of GPUs that no way connects; `linked`: where sysfs lists the ways; `engines`: how many queues DMA engines
+    may have."""
     self.memory, self.major, self.chip, self.facts, self.machine_code = memory, major, gpu, GPUS[gpu], machine_code
     self.gpus = [GPU_ID + n for n in range(gpus)]
     self.apart, self.linked = {pair for a, b in apart for pair in ((a, b), (b, a))}, linked
@@ -68,6 +70,9 @@ class Model:
     self.buffers: dict[int, Buffer] = {}
     self.doorbells: dict[int, int] = {}
     """Where the doorbells of GPUs are mapped, and how many bytes."""
+    self.pages: dict[int, int] = {}
+    """Where those of each GPU are, mapped last."""
+    self.engines = engines
     self.queues: dict[int, Queue] = {}
     self.events: dict[int, Event] = {}
     self.numbers = 0
@@ -86,7 +91,7 @@ class Model:
     self.wrong = ""
     """What the machine saw a kernel do."""
     self.processor = Processor(self)
-    self.requests: deque[str] = deque(maxlen=64)
+    self.requests: deque[str] = deque(maxlen=256)
 
   def _write_files(self) -> None:
     """What sysfs and /dev have: a processor, and the GPUs."""
@@ -189,6 +194,7 @@ class Model:
         raise OSError(errno.EINVAL, "no doorbells are there")
       place = _memory(0, nbytes)
       self.doorbells[place] = nbytes
+      self.pages[gpu_id] = place
       for queue in self.queues.values():
         if queue.gpu_id == gpu_id:
           queue.doorbell = queue.doorbell or place + queue.slot
@@ -317,10 +323,13 @@ class Model:
 
   def do_CREATE_QUEUE(self, given: Any) -> None:
     self._gpu(given.gpu_id)
-    if given.queue_type != 2 or given.queue_percentage > 100 or given.queue_priority > 15:
+    if given.queue_type not in (1, 2) or given.queue_percentage > 100 or given.queue_priority > 15:
       raise Misuse("another kind of queue, or too much of the GPU")
     if given.ring_size < 1024 or given.ring_size & given.ring_size - 1 or given.ring_base_address % 256:
       raise Misuse(f"a ring of {given.ring_size} bytes at {given.ring_base_address:#x}")
+    if given.queue_type == 1:
+      self._create_copying(given)
+      return
     sizes, facts = (given.eop_buffer_size, given.ctl_stack_size, given.ctx_save_restore_size), self.facts
     if sizes != (END_OF_PIPE, facts.stack, facts.stack + facts.groups):
       raise Misuse(f"sizes {sizes} of what a queue brings")
@@ -339,6 +348,29 @@ class Model:
       number, given.gpu_id, given.ring_base_address, given.ring_size, given.write_pointer_address,
       given.read_pointer_address, slot, places, given.ctx_save_restore_address,
     )  # fmt: skip
+    given.queue_id, given.doorbell_offset = number, DOORBELL_TYPE | given.gpu_id << 46 | slot
+
+  def _create_copying(self, given: Any) -> None:
+    """A queue of a DMA engine: a ring and two pointers."""
+    if sum(queue.copies for queue in self.queues.values()) >= self.engines:
+      raise Refusal(errno.ENOMEM)
+    if given.eop_buffer_size or given.ctx_save_restore_size or given.ctl_stack_size:
+      raise Misuse("a queue of an engine has no waves")
+    if given.write_pointer_address % 8 or given.read_pointer_address % 8:
+      raise Misuse(f"pointers at {given.write_pointer_address:#x} and {given.read_pointer_address:#x}")
+    parts = [
+      self._exactly(given.gpu_id, given.ring_base_address, given.ring_size, "the ring"),
+      self._exactly(given.gpu_id, given.write_pointer_address, PAGE, "the write pointer's page"),
+      self._exactly(given.gpu_id, given.read_pointer_address, PAGE, "the read pointer's page"),
+    ]
+    number = self.number()
+    slot = 8 * (number % (DOORBELLS // 8))
+    self.queues[number] = queue = Queue(
+      number, given.gpu_id, given.ring_base_address, given.ring_size, given.write_pointer_address,
+      given.read_pointer_address, slot, {part.address for part in parts}, copies=True,
+    )  # fmt: skip
+    if page := self.pages.get(given.gpu_id, 0):
+      queue.doorbell = page + slot
     given.queue_id, given.doorbell_offset = number, DOORBELL_TYPE | given.gpu_id << 46 | slot
 
   def do_DESTROY_QUEUE(self, given: Any) -> None:

@@ -126,6 +126,8 @@ class Queue:
   places: set[int] = field(default_factory=set)
   saved: int = 0
   """Where its waves are saved."""
+  copies: bool = False
+  """It is a DMA engine's: `taken` counts bytes."""
   doorbell: int = 0
   taken: int = 0
   stopped: bool = False

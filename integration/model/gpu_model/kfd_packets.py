@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gpu_model.kfd_objects import Blocked, Misuse, Queue, ticks
+from gpu_model.kfd_sdma import Engine
 from gpu_model.llvm_source import LLVMSource
 from gpu_model.machine import Buffer, Options, Sizes, Wrong, launch
 from tiny_runtime_amd.code_object import CodeObject
@@ -47,6 +48,7 @@ class Processor:
   def __init__(self, model: Model) -> None:
     self.model = model
     self.random = Random(0)
+    self.engine = Engine(model)
     self.known: dict[bytes, list[tuple[bytes, int, LLVMSource]]] = {}
     self.launched: deque[str] = deque(maxlen=64)
     self.private = 0
@@ -70,6 +72,8 @@ class Processor:
     """Whether there is something that it was told of and did not take."""
     if not queue.doorbell or queue.stopped or queue.gpu_id in self.model.evicted:
       return False
+    if queue.copies:
+      return self.engine.waiting(queue)
     # a doorbell is 0 before it is rung, and after it was rung for the first packet
     return word(queue.doorbell) + 1 > queue.taken and (word(queue.doorbell) > 0 or word(queue.write_pointer) > 0)
 
@@ -86,7 +90,10 @@ class Processor:
     if not self.waiting(queue):
       return
     try:
-      self._take(queue, word(queue.doorbell) + 1)
+      if queue.copies:
+        self.engine.take(queue)
+      else:
+        self._take(queue, word(queue.doorbell) + 1)
     except Blocked:
       pass
     except Stop as stop:

@@ -42,7 +42,7 @@ MATRIX = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("arch", ["gfx1100", "gfx942"])
+@pytest.mark.parametrize("arch", ["gfx1100", pytest.param("gfx942", marks=pytest.mark.nightly)])
 def test_level_0(arch: str, tmp_path: Path) -> None:
   command = [sys.executable, "-m", "pytest", "-q", "-p", "tiny_runtime.conformance.options", "-p", "no:cacheprovider"]
   command += ["--pyargs", "tiny_runtime.conformance", "--backend", "tiny_runtime_amd.backend:AMD"]

@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from queue_toy import BACKEND, MEMORY, PACKET, SLOTS, ToyHardware, toy_device
 
 from tiny_runtime import DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
 from tiny_runtime.conformance.kernels import elementwise
-from tiny_runtime.hcq import Block, HostRing, Kind, QueueDevice, Ring, Timeline, Transfer
+from tiny_runtime.hcq import Block, Command, HostRing, Kind, QueueDevice, Ring, Timeline, Transfer
 from tiny_runtime.hcq.pool import Memory, rounded
 from tiny_runtime.hcq.programs import Program
 from tiny_uop import Context, dtypes
@@ -124,6 +124,42 @@ def test_nothing_waits_before_it_must_and_what_was_freed_is_used_again(device: Q
   device.write(third, 0, memoryview(bytes(16)))
   assert hardware(device).pauses == pauses
   assert numbers_in(device, second) == [3, 5, 7, 9] and numbers_in(device, third) == [0] * 4
+
+
+def test_what_is_written_to_memory_that_nobody_uses_need_not_wait(
+  device: QueueDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Memory of launches, graphs and copies under way is in use, and what was freed since."""
+  program, (a, b, c) = affine(device, 4, 2, 1), (filled(device, [n] * 4) for n in range(3))
+  graph = device.make_graph([GraphKernel(program, ((0, 0), (1, 0)), (), ONE, ONE)], [a, b])
+  ahead: list[set[bool]] = []
+  prepare = hardware(device).prepare
+
+  def noting(commands: Sequence[Command]) -> bytearray:
+    ahead.append({command.ahead for command in commands if isinstance(command, Transfer)})
+    return prepare(commands)
+
+  def needs_to_wait(memory: Memory) -> bool:
+    ahead.clear()
+    device.write(memory, 0, memoryview(bytes(16)))
+    return ahead == [{False}]
+
+  monkeypatch.setattr(hardware(device), "prepare", noting)
+  runs: tuple[Callable[[], object], ...] = (
+    lambda: device.launch(program, [(a, 0), (b, 0)], [], ONE, ONE, False),
+    lambda: device.run_graph(graph, (), (), False),
+    lambda: device.copy_from(a, 0, device, b, 0, 16, False),
+  )
+  for run in runs:
+    device.sync()
+    run()
+    assert [needs_to_wait(memory) for memory in (a, b, c)] == [True, True, False]
+  device.sync()
+  device.run_graph(graph, (), (), False)
+  device.run_graph(graph, [(0, c)], (), False)
+  assert needs_to_wait(a), "the run before the change uses it"
+  device.free(b)
+  assert needs_to_wait(device.alloc(16))
 
 
 def test_submissions_that_are_longer_than_the_ring(device: QueueDevice) -> None:

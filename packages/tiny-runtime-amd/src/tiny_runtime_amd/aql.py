@@ -59,8 +59,8 @@ def indirect(first: int, packet: Sequence[int], signal: int) -> bytes:
   return _INDIRECT.pack(first, _PM4_INDIRECT, *packet, _BEHIND, *[0] * 8, signal)
 
 
-SIGNAL_PLACE = 56
-"""Of a packet's completion signal, in bytes."""
+DEPENDS_PLACE, SIGNAL_PLACE = 8, 56
+"""Of the signal that a barrier waits for, and of a packet's completion signal, in bytes."""
 
 # amd_queue_t: offsets of what is set here, and what else the processor writes
 QUEUE_BYTES = 256

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 from tiny_runtime import Binary, Capabilities, CompileError, DeviceInfo, DeviceLost, OutOfMemory, Unavailable
 from tiny_runtime.contract import Recording
-from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Launch, Timeline
+from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Timeline, Transfer, Work
 from tiny_runtime_amd import aql
 from tiny_runtime_amd.arch import FORM, Arch
 from tiny_runtime_amd.faults import Faults
@@ -17,13 +18,15 @@ from tiny_runtime_amd.kernels import AMDKernel, Copier, copy_binaries
 from tiny_runtime_amd.kfd import KFD, KFDError
 from tiny_runtime_amd.memory import Memories
 from tiny_runtime_amd.process import Process
-from tiny_runtime_amd.queue import AQLQueue
+from tiny_runtime_amd.queue import AQLQueue, Mixed
 from tiny_runtime_amd.recorder import Recorder
 from tiny_runtime_amd.scratch import scratch_for
 from tiny_uop import dtypes
 from tiny_uop.updates import GPU_UPDATES
 
 MOST_THREADS = 1024
+LEAST_BY_ENGINE = 64 << 10
+"""Bytes of a copy that a DMA engine makes; kernels make smaller ones."""
 ANSWER = 10.0
 """Seconds in which a GPU that is opened has to do nothing."""
 SCRATCH_SHARE = 8
@@ -55,6 +58,8 @@ class AMDHardware:
     try:
       self.faults = Faults(process.kfd, gpu, self.memories.event_page())
       self.queue = AQLQueue(self.memories, gpu, self.faults)
+      with suppress(KFDError, OutOfMemory):  # kernels copy then
+        self.queue.use_engines(arch)
       self.copier = Copier(*[self._in_place(binary) for binary in copy_binaries(arch)])
       self.clock = Clock(process.kfd, gpu)
       self._answers(name)
@@ -135,8 +140,10 @@ class AMDHardware:
       self.release(self.scratch)
     self.scratch, self.private_bytes = block, scratch.lane_bytes
 
-  def copies(self, target: int, source: int, nbytes: int) -> list[Launch]:
-    """See Hardware."""
+  def copies(self, target: int, source: int, nbytes: int) -> Sequence[Work]:
+    """See Hardware. A DMA engine has its price, in packets and in waiting."""
+    if self._queue.engines and nbytes >= LEAST_BY_ENGINE:
+      return [Transfer(target, source, nbytes)]
     return self.copier(target, source, nbytes)
 
   # *** other GPUs ***
@@ -166,15 +173,15 @@ class AMDHardware:
 
   # *** the queue ***
 
-  def prepare(self, commands: Sequence[Command]) -> bytearray:
+  def prepare(self, commands: Sequence[Command]) -> bytearray | Mixed:
     """See Hardware."""
     return self._queue.prepare(commands)
 
-  def replace(self, prepared: bytearray, index: int, command: Command) -> None:
+  def replace(self, prepared: bytearray | Mixed, index: int, command: Command) -> None:
     """See Hardware."""
     self._queue.replace(prepared, index, command)
 
-  def submit(self, prepared: bytearray, timed: bool) -> None:
+  def submit(self, prepared: bytearray | Mixed, timed: bool) -> None:
     """See Hardware."""
     self._queue.submit(prepared, timed)
     self.submitted += 1
@@ -206,7 +213,7 @@ class AMDHardware:
     """What has the GPU record launches, with memory of its own. Raises OutOfMemory."""
     return Recorder(self.memories, self.gpu, self.arch)
 
-  def prepare_recorded(self, dispatch: Dispatch) -> bytearray:
+  def prepare_recorded(self, dispatch: Dispatch) -> bytearray | Mixed:
     """See RecordingHardware."""
     self.recorder.prepare()
     return self._queue.prepare([self.recorder.start, dispatch, self.recorder.stop])

@@ -178,7 +178,7 @@ REQUESTS: dict[str, tuple[int, int, type[ctypes.Structure]]] = {
 
 MAJOR = 1
 """Version of the interface that this is."""
-COMPUTE_AQL = 2  # KFD_IOC_QUEUE_TYPE_COMPUTE_AQL
+SDMA, COMPUTE_AQL = 1, 2  # KFD_IOC_QUEUE_TYPE_
 MOST_PERCENT, PRIORITY = 100, 7
 EVENT_PAGE = 4096 * 8
 """Bytes of what a GPU writes to when it interrupts: a word for each of KFD_SIGNAL_EVENT_LIMIT events."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import errno
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Ring, Signal, Wait
-from tiny_runtime_amd import aql, pm4
+from tiny_runtime.hcq import Block, Command, Dispatch, Kind, Ring, Signal, Transfer, Wait
+from tiny_runtime_amd import aql, pm4, sdma
+from tiny_runtime_amd.arch import Arch
 from tiny_runtime_amd.faults import Faults, queue_error, queue_exception
 from tiny_runtime_amd.gpus import Gpu, SaveArea
 from tiny_runtime_amd.kernels import AMDKernel
@@ -16,6 +18,7 @@ from tiny_runtime_amd.kfd import COMPUTE_AQL, KFD, MOST_PERCENT, PRIORITY, Apert
 from tiny_runtime_amd.memory import Memories
 from tiny_runtime_amd.recorder import Indirect
 from tiny_runtime_amd.scratch import Scratch
+from tiny_runtime_amd.sdma import SDMAQueue
 
 PACKETS = 1 << 14
 DOORBELLS = 8192
@@ -29,13 +32,48 @@ MANY = 1 << 62
 """A signal begins with that, and loses one each time."""
 
 
+FENCES = 4096
+"""Signals between this queue and a DMA engine at first. A copy takes two."""
+TOGETHER = 256
+"""Copies that are handed to the engine before packets of the queue that wait for them: it has room for more."""
+
+
+@dataclass(slots=True)
+class Mixed:
+  """A submission with copies by a DMA engine: packets, the first one of each command, and its copies by the number of
+  the command. Which signals they wait for is filled in each time it is submitted."""
+
+  packets: bytearray
+  places: list[int]
+  transfers: dict[int, Transfer]
+
+
+class Fences:
+  """Signals that are used in turns: one is new again when the submission that used it is done."""
+
+  def __init__(self, block: Block, count: int) -> None:
+    self.block, self.count, self.used = block, count, 0
+    self.last = [0] * count
+    """The last submission that used each."""
+
+  def take(self, number: int, wait: Callable[[int], None]) -> int:
+    """The address of one for a submission."""
+    place = self.used % self.count
+    wait(self.last[place])
+    self.last[place], self.used = number, self.used + 1
+    assert self.block.view is not None
+    self.block.view[place * aql.SIGNAL_BYTES : (place + 1) * aql.SIGNAL_BYTES] = aql.signal(1)
+    return self.block.address + place * aql.SIGNAL_BYTES
+
+
 class AQLQueue:
   """A queue whose packets the GPU's packet processor reads. Raises KFDError, OutOfMemory."""
 
   def __init__(self, memories: Memories, gpu: Gpu, faults: Faults) -> None:
     self.memories, self.kfd, self.gpu, self.faults = memories, memories.kfd, gpu, faults
-    self.timed = 1
-    """Packets of the last submission."""
+    self.timed, self.places, self.copied = 1, list[int](), dict[int, tuple[int, int]]()
+    """Packets of the last submission; if it has copies by a DMA engine, the first of each command, and where the times
+    of copies are, by command."""
     # KFD wants each of these to be an allocation of its own, of this very size
     self.structure = memories.allocate(4096, Kind.HOST)
     self.packets = memories.allocate(PACKETS * aql.PACKET, Kind.HOST)
@@ -64,6 +102,21 @@ class AQLQueue:
     doorbell = (ctypes.c_char * 8).from_address(self.doorbells + within)
     self.doorbell = memoryview(doorbell).cast("B").cast("Q")
     self.words[aql.DOORBELL // 8] = self.doorbells + within
+    self.engines: list[SDMAQueue] = []
+    """For copies in order; and for those that need not wait, which would behind others."""
+    self.count = 0
+    """Submissions so far."""
+
+  def use_engines(self, arch: Arch) -> None:
+    """Have DMA engines for copies, two if Linux gives as many. Raises KFDError, OutOfMemory."""
+    self.fences, self.arch = Fences(self.memories.allocate(FENCES * aql.SIGNAL_BYTES, Kind.HOST), FENCES), arch
+    for _ in range(2):
+      self.engines.append(SDMAQueue(self.memories, self.gpu, self._doorbell_at, self._make_room))
+
+  def _doorbell_at(self, offset: int) -> memoryview:
+    """The doorbell of another queue, which is among those of the process."""
+    word = (ctypes.c_char * 8).from_address(self.doorbells + offset % DOORBELLS)
+    return memoryview(word).cast("B").cast("Q")
 
   @staticmethod
   def _bytes(block: Block) -> memoryview:
@@ -143,27 +196,93 @@ class AQLQueue:
     """A submission that does nothing, and is done."""
     return bytearray(aql.barrier(self._header(aql.BARRIER, True, True), self.structure.address + TIMELINE))
 
-  def prepare(self, commands: Sequence[Command | Indirect]) -> bytearray:
+  def prepare(self, commands: Sequence[Command | Indirect]) -> bytearray | Mixed:
     """Packets of a submission, one after the other. What comes after a wait sees all, as the first does; a packet has
     one signal, so where the last is another's there is one more."""
     last = len(commands) - 1
-    packets = [
-      self.encode(command, n == 0 or isinstance(commands[n - 1], Wait), n == last) for n, command in enumerate(commands)
-    ]
-    return bytearray().join([*packets, self.nothing()] if isinstance(commands[last], Signal) else packets)
+    packets, places = bytearray(), list[int]()
+    for n, command in enumerate(commands):
+      places.append(len(packets) // aql.PACKET)
+      first = n == 0 or isinstance(commands[n - 1], Wait)
+      packets += (
+        self._around(command, first, n == last)
+        if isinstance(command, Transfer)
+        else self.encode(command, first, n == last)
+      )
+    if isinstance(commands[last], Signal):
+      packets += self.nothing()
+    transfers = {n: command for n, command in enumerate(commands) if isinstance(command, Transfer)}
+    return Mixed(packets, places, transfers) if transfers else packets
 
-  def replace(self, prepared: bytearray, index: int, command: Command) -> None:
-    """Change one of them."""
-    place = index * aql.PACKET
-    packet = self.encode(command, index == 0, place + aql.PACKET == len(prepared))
-    prepared[place : place + aql.PACKET] = packet
+  def _around(self, command: Transfer, first: bool, last: bool) -> bytes:
+    """The packets of a copy by a DMA engine: one shows it what was written, and signals that, unless it need not wait;
+    one waits for it."""
+    after = aql.barrier(self._header(aql.BARRIER, True, last), self.structure.address + TIMELINE if last else 0)
+    return after if command.ahead else aql.barrier(self._header(aql.BARRIER, first, True), 0) + after
 
-  def submit(self, prepared: bytearray, timed: bool) -> None:
+  def replace(self, prepared: bytearray | Mixed, index: int, command: Command) -> None:
+    """Change one of them. A copy stays one."""
+    packets, place = prepared, index
+    if isinstance(prepared, Mixed):
+      packets, place = prepared.packets, prepared.places[index]
+      if isinstance(command, Transfer):
+        prepared.transfers[index] = command
+        return
+    assert isinstance(packets, bytearray)
+    at = place * aql.PACKET
+    packets[at : at + aql.PACKET] = self.encode(command, index == 0, at + aql.PACKET == len(packets))
+
+  def submit(self, prepared: bytearray | Mixed, timed: bool) -> None:
+    """Hand packets to the processor, and copies to the engine."""
+    packets = prepared.packets if isinstance(prepared, Mixed) else prepared
+    self.timed, self.copied, self.places = len(packets) // aql.PACKET, {}, []
+    if timed:
+      packets = self._with_clocks(packets)
+    if isinstance(prepared, Mixed):
+      self._submit_mixed(prepared, bytearray(packets), timed)
+    else:
+      self._put(memoryview(packets), timed)
+    self.count += 1
+
+  def _submit_mixed(self, prepared: Mixed, packets: bytearray, timed: bool) -> None:
+    """The engine waits for packets before a copy, and packets behind it for the engine, by signals that this submission
+    alone has. Some copies at a time: what either waits for is in a queue by then, so that there will be room."""
+    self.places, number = prepared.places, self.count + 1
+    if 2 * len(prepared.transfers) > self.fences.count:
+      count = 2 * 2 * len(prepared.transfers)
+      self.fences = Fences(self.memories.allocate(count * aql.SIGNAL_BYTES, Kind.HOST), count)
+    items, done = list(prepared.transfers.items()), 0
+    for begin in range(0, len(items), TOGETHER):
+      for n, command in items[begin : begin + TOGETHER]:
+        self.engines[-1 if command.ahead else 0].put(self._copy(packets, n, command, number, timed))
+      more = items[begin + TOGETHER : begin + TOGETHER + 1]
+      end = self.places[more[0][0]] if more else len(packets) // aql.PACKET
+      self._put(memoryview(packets)[done * aql.PACKET : end * aql.PACKET], timed and not done)
+      done = end
+
+  def _copy(self, packets: bytearray, n: int, command: Transfer, number: int, timed: bool) -> list[sdma.Words]:
+    """The engine's packets for a copy, and the signals in those of the queue. A timed one has its times in them."""
+    ready, done = (self.fences.take(number, self._await) for _ in range(2))
+    words, place = memoryview(packets).cast("Q"), self.places[n] * aql.PACKET // 8
+    if not command.ahead:
+      words[place + aql.SIGNAL_PLACE // 8] = ready
+      place += aql.PACKET // 8
+    words[place + aql.DEPENDS_PLACE // 8] = done
+    self.copied[n] = done + aql.START, ready + aql.START
+    copies = sdma.copies(self.arch, command.target, command.source, command.nbytes)
+    begin, end = ([sdma.timestamp(at)] if timed else [] for at in self.copied[n])
+    waits = [] if command.ahead else [sdma.poll(ready + aql.VALUE, 0)]
+    return [*waits, *begin, *copies, *end, sdma.fence(self.arch, done + aql.VALUE, 0)]
+
+  def _await(self, number: int) -> None:
+    while self.completed() < number:
+      self._make_room()
+
+  def _put(self, source: memoryview, timed: bool) -> None:
     """Put packets into the ring, and ring. Nothing is taken before the first header, so that comes last; x86-64 shows
     stores to others in the order in which they were made."""
-    self.timed = len(prepared) // aql.PACKET
-    source, done = memoryview(self._with_clocks(prepared) if timed else prepared), 0
-    for number, count in self.ring.pieces(len(prepared) // aql.PACKET):
+    done = 0
+    for number, count in self.ring.pieces(len(source) // aql.PACKET):
       place, slots = done * aql.PACKET, self.ring.at(number, count)
       slots[4:] = source[place + 4 : place + count * aql.PACKET]
       first = int.from_bytes(source[place : place + 4], "little")
@@ -205,6 +324,7 @@ class AQLQueue:
   def count_anew(self) -> None:
     """From 0, when all submissions so far are done."""
     self.words[(TIMELINE + aql.VALUE) // 8] = MANY
+    self.count = 0
 
   def ticks(self) -> int:
     """Of the GPU's clock, from the beginning to the end of the last submission, which was timed."""
@@ -212,12 +332,17 @@ class AQLQueue:
     return max(0, ends[-1] - begins[0])
 
   def spans(self) -> tuple[list[int], list[int]]:
-    """When each packet of the last submission, which was timed, began and ended: ticks of the GPU's clock."""
+    """When each packet of the last submission, which was timed, began and ended: ticks of the GPU's clock. Of one with
+    copies by a DMA engine, each command."""
     words, count = self._bytes(self.clocks).cast("Q"), self.timed - 1
     begins, ends = (
       [*words[place // 8 :: aql.SIGNAL_BYTES // 8][:count].tolist(), self.words[(TIMELINE + place) // 8]]
       for place in (aql.START, aql.END)
     )
+    if self.copied:
+      begins, ends = ([times[place] for place in self.places] for times in (begins, ends))
+      for n, at in self.copied.items():
+        begins[n], ends[n] = (ctypes.c_uint64.from_address(place).value for place in at)
     return begins, ends
 
   def check(self) -> None:
@@ -236,6 +361,8 @@ class AQLQueue:
 
   def close(self) -> None:
     """Destroy it. Its memory may be given back then."""
+    for engine in self.engines:
+      engine.close()
     try:
       self.kfd("DESTROY_QUEUE", queue_id=self.number)
     except KFDError:

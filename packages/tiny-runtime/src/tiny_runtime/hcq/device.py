@@ -55,6 +55,7 @@ class QueueDevice:
       raise Unavailable(f"{self.info.name} gets no memory of the host: {error}", "End other programs") from error
     self.arguments = self.rings[0]
     self.staging = Staging(self.rings[1], self.timeline, hardware.copies, self._copy)
+    self.graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
     self.unused: deque[Block | Memory] = deque()
     """What belonged to programs and graphs that nobody holds any more."""
 
@@ -112,7 +113,13 @@ class QueueDevice:
     address = memory.at(offset, data.nbytes)
     if data.nbytes:
       with self._doing(f"writing {data.nbytes} bytes"):
-        self.staging.write(address, data.cast("B"))
+        self.staging.write(address, data.cast("B"), self._is_idle(memory.block))
+        memory.block.last = self.timeline.submitted
+
+  def _is_idle(self, block: Block) -> bool:
+    """Whether no submission that is under way uses a block."""
+    graphs = [graph.last for graph in self.graphs if any(memory.block is block for memory in graph.memories)]
+    return self.timeline.reached(max([block.last, *graphs]))
 
   def read(self, memory: Memory, offset: int, out: memoryview) -> None:
     """Fill `out`."""
@@ -161,12 +168,15 @@ class QueueDevice:
       work = Copies(self.hardware, scratch)(target, origin, nbytes)
     if source is not self and not wait:
       copy_between(self, source, work)
+      memory.block.last, source_memory.block.last = self.timeline.submitted, source.timeline.submitted
       return None
     if wait:
       source.sync()
       self.sync()
     with self._doing(f"copying {nbytes} bytes from {source.info.name}"):
-      number = self._submit(work, (COPY,), wait)
+      number = memory.block.last = self._submit(work, (COPY,), wait)
+      if source is self:
+        source_memory.block.last = number
       for between in apart:
         self.free(between)
       if not wait:
@@ -201,6 +211,8 @@ class QueueDevice:
       raise DeviceLost(str(self.lost))
     try:
       number = self._submit((launch,), (program.name,), wait)
+      for memory, _ in buffers:
+        memory.block.last = number
       if wait:
         self.timeline.wait(number)
         return self.hardware.seconds()
@@ -242,6 +254,7 @@ class QueueDevice:
         return owned[-1]
 
       graph = Graph(self.hardware, self.timeline, calls, memories, Copies(self.hardware, scratch), self.unused.append)
+    self.graphs.add(graph)
     weakref.finalize(graph, _drop_graph, self.unused, graph.instances, owned).atexit = False
     return graph
 

@@ -118,6 +118,11 @@ class Graph:
     self.times: Sequence[tuple[float, float]] = ()
     """When each call of the last run that was waited for began and ended; where the driver tells."""
 
+  @property
+  def last(self) -> int:
+    """The last submission of it."""
+    return max(instance.last for instance in self.instances)
+
   def _all(self) -> list[Sequence[Work]]:
     return [self._work(call) for call in self.calls]
 
@@ -136,6 +141,8 @@ class Graph:
     changed = {index for index, _ in kernels}
     for position, memory in memories:
       if self.memories[position] is not memory:
+        before = self.memories[position].block
+        before.last = max(before.last, self.last)
         self.memories[position] = memory
         changed.update(self.users[position])
     for index, kernel in kernels:

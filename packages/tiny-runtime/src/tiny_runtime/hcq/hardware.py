@@ -54,6 +54,8 @@ class Block:
   """The bytes themselves; of kind HOST only."""
   handle: Any = None
   """The driver's own."""
+  last: int = 0
+  """The last submission that is known to use it; those of graphs know themselves."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,6 +108,8 @@ class Transfer:
   target: int
   source: int
   nbytes: int
+  ahead: bool = False
+  """No submission that is under way uses the target, or writes the source: it need not wait for what is before."""
 
 
 @dataclass(slots=True, frozen=True)

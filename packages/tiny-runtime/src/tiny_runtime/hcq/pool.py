@@ -63,6 +63,7 @@ class Pool:
     memory.at(0, memory.nbytes)
     memory.address = 0
     self.held.discard(memory)
+    memory.block.last = self.timeline.submitted  # any of them may use it
     self.free_blocks[memory.block.nbytes].append(memory.block)
 
   def trim(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from tiny_runtime.hcq.hardware import Block, Work
+from tiny_runtime.hcq.hardware import Block, Transfer, Work
 from tiny_runtime.hcq.timeline import Timeline
 
 PARTS = 4
@@ -57,13 +58,17 @@ class Staging:
     self.ring, self.timeline, self.copy, self.submit = ring, timeline, copy, submit
     self.piece = ring.part_bytes - ALIGNMENT
 
-  def write(self, address: int, data: memoryview) -> None:
-    """Copy bytes to the device, in the order of the queue. They may change on return."""
+  def write(self, address: int, data: memoryview, ahead: bool = False) -> None:
+    """Copy bytes to the device, in the order of the queue; `ahead` of what is under way, and does not use the memory.
+    They may change on return."""
     for start in range(0, data.nbytes, self.piece):
       part = data[start : start + self.piece]
       place, view = self.ring.take(part.nbytes, ALIGNMENT, (address + start) % ALIGNMENT)
       view[:] = part
-      self.submit(self.copy(address + start, place, part.nbytes))
+      work = self.copy(address + start, place, part.nbytes)
+      if ahead:
+        work = [replace(item, ahead=True) if isinstance(item, Transfer) else item for item in work]
+      self.submit(work)
 
   def read(self, address: int, out: memoryview) -> None:
     """Copy bytes from the device, when the queue has come to that. The device copies a piece while the host takes the
