@@ -55,13 +55,13 @@ def doubled(device: QueueDevice, backend: ModelBackend) -> Program:
   return device.load(backend.compiler(device.info.arch).compile(kernel))
 
 
-def call(program: Program, *buffers: Any) -> tuple[Any, ...]:
-  grid, group, _, _ = program.binary.sizes({})
-  return program, buffers, (), grid, group
+def sizes(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
+  """Of a launch: workgroups, and threads of each."""
+  return program.binary.sizes({})[:2]
 
 
 def launch(device: QueueDevice, program: Program, *memories: Any) -> None:
-  device.launch(*call(program, *[(memory, 0) for memory in memories]), False)
+  device.launch(program, [(memory, 0) for memory in memories], (), *sizes(program), False)
 
 
 def engine_first(backend: ModelBackend) -> int:
@@ -143,9 +143,9 @@ def test_memory_of_a_graph_is_not_written_while_it_runs(opened: tuple[ModelBacke
   program = doubled(device, backend)
   memories = [filled(device, numbers(n)) for n in range(4)]
   of, to, other, more = memories
-  calls = [
-    GraphKernel(program, ((1, 0), (0, 0)), (), *call(program)[3:]), GraphCopy((2, 0), (1, 0), 4 * N),
-    GraphKernel(program, ((1, 0), (2, 0)), (), *call(program)[3:]),
+  calls: list[GraphKernel | GraphCopy] = [
+    GraphKernel(program, ((1, 0), (0, 0)), (), *sizes(program)), GraphCopy((2, 0), (1, 0), 4 * N),
+    GraphKernel(program, ((1, 0), (2, 0)), (), *sizes(program)),
   ]  # fmt: skip
   graph = device.make_graph(calls, [of, to, other])
   for memory in (of, to, other, more):
@@ -237,13 +237,13 @@ def without_padding(patch: pytest.MonkeyPatch) -> None:
 def not_from_others(patch: pytest.MonkeyPatch) -> None:
   made = aql.barrier
   hidden = lambda first, signal, depends=0: made(first & ~aql.ACQUIRES | aql.AGENT << 9, signal, depends)  # noqa: E731
-  patch.setattr(queue.aql, "barrier", hidden)
+  patch.setattr(aql, "barrier", hidden)
 
 
 def not_for_others(patch: pytest.MonkeyPatch) -> None:
   made = aql.barrier
   hidden = lambda first, signal, depends=0: made(first & ~aql.RELEASES | aql.AGENT << 11, signal, depends)  # noqa: E731
-  patch.setattr(queue.aql, "barrier", hidden)
+  patch.setattr(aql, "barrier", hidden)
 
 
 MISTAKES: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
