@@ -21,12 +21,12 @@ HEADERS = HERE.parents[1] / "shared" / "data" / "nvidia"
 SDK = "modules/src/common/sdk/nvidia/inc"
 INCLUDES = (
   "nvtypes.h", "nvos.h", "nvlimits.h", "alloc/alloc_channel.h", "class/cl0000.h", "class/cl0080.h", "class/cl2080.h",
-  "class/cl0070.h", "class/cl83de.h", "class/clb0b5sw.h", "class/clc56f.h", "class/cl2080_notification.h",
-  "ctrl/ctrl0000/ctrl0000system.h", "ctrl/ctrl0000/ctrl0000gpu.h", "ctrl/ctrl0080/ctrl0080gpu.h",
-  "ctrl/ctrl2080/ctrl2080gpu.h", "ctrl/ctrl2080/ctrl2080gr.h", "ctrl/ctrl2080/ctrl2080fb.h",
-  "ctrl/ctrl2080/ctrl2080perf.h", "ctrl/ctrl2080/ctrl2080mc.h", "ctrl/ctrla06f/ctrla06fgpfifo.h",
-  "ctrl/ctrl906f.h", "ctrl/ctrlc36f.h", "ctrl/ctrl83de/ctrl83dedebug.h", "nv_escape.h", "nv-ioctl.h", "uvm_ioctl.h",
-  "uvm_linux_ioctl.h",
+  "class/cl0070.h", "class/cl0005.h", "class/cl83de.h", "class/clb0b5sw.h", "class/clc56f.h",
+  "class/cl2080_notification.h", "ctrl/ctrl0000/ctrl0000system.h", "ctrl/ctrl0000/ctrl0000gpu.h",
+  "ctrl/ctrl0080/ctrl0080gpu.h", "ctrl/ctrl2080/ctrl2080gpu.h", "ctrl/ctrl2080/ctrl2080gr.h",
+  "ctrl/ctrl2080/ctrl2080fb.h", "ctrl/ctrl2080/ctrl2080perf.h", "ctrl/ctrl2080/ctrl2080event.h",
+  "ctrl/ctrl2080/ctrl2080mc.h", "ctrl/ctrla06f/ctrla06fgpfifo.h", "ctrl/ctrl906f.h", "ctrl/ctrlc36f.h",
+  "ctrl/ctrl83de/ctrl83dedebug.h", "nv_escape.h", "nv-ioctl.h", "uvm_ioctl.h", "uvm_linux_ioctl.h",
 )  # fmt: skip
 STRUCTURES = """
 NVOS00_PARAMETERS NVOS02_PARAMETERS NVOS21_PARAMETERS NVOS33_PARAMETERS NVOS34_PARAMETERS NVOS46_PARAMETERS
@@ -50,7 +50,8 @@ UVM_INITIALIZE_PARAMS UVM_MM_INITIALIZE_PARAMS UVM_REGISTER_GPU_PARAMS UVM_UNREG
 UVM_REGISTER_GPU_VASPACE_PARAMS UVM_UNREGISTER_GPU_VASPACE_PARAMS UVM_REGISTER_CHANNEL_PARAMS
 UVM_UNREGISTER_CHANNEL_PARAMS UVM_ENABLE_PEER_ACCESS_PARAMS UVM_DISABLE_PEER_ACCESS_PARAMS
 UVM_CREATE_EXTERNAL_RANGE_PARAMS UVM_MAP_EXTERNAL_ALLOCATION_PARAMS UVM_UNMAP_EXTERNAL_PARAMS UVM_FREE_PARAMS
-UVM_PAGEABLE_MEM_ACCESS_PARAMS UvmGpuMappingAttributes
+UVM_PAGEABLE_MEM_ACCESS_PARAMS UvmGpuMappingAttributes nv_ioctl_alloc_os_event_t nv_ioctl_free_os_event_t
+NV0005_ALLOC_PARAMETERS NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS
 """.split()
 CONSTANTS = """
 NV_ESC_RM_ALLOC NV_ESC_RM_CONTROL NV_ESC_RM_FREE NV_ESC_RM_ALLOC_MEMORY NV_ESC_RM_MAP_MEMORY NV_ESC_RM_UNMAP_MEMORY
@@ -72,11 +73,14 @@ NV2080_CTRL_GR_INFO_INDEX_SM_VERSION NV2080_CTRL_FB_INFO_INDEX_HEAP_SIZE NV2080_
 NV2080_CTRL_FB_INFO_INDEX_RAM_SIZE NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE NV2080_CTRL_FB_INFO_INDEX_USABLE_RAM_SIZE
 NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED NV_VASPACE_ALLOCATION_FLAGS_ENABLE_PAGE_FAULTING
 NV2080_ENGINE_TYPE_GRAPHICS NV2080_ENGINE_TYPE_COPY0 NV0080_CTRL_GPU_CLASSLIST_MAX_SIZE
+NV_ESC_ALLOC_OS_EVENT NV_ESC_FREE_OS_EVENT NV01_EVENT_OS_EVENT NV01_EVENT_WITHOUT_EVENT_DATA NV2080_NOTIFIERS_GR0
+NV2080_NOTIFIERS_FIFO_EVENT_MTHD NV2080_NOTIFIERS_MAXCOUNT NV2080_CTRL_CMD_EVENT_SET_NOTIFICATION
 """.split()
 COMPUTE = ("c5c0", "c6c0", "c7c0", "c9c0", "cbc0", "cdc0", "cec0")
 COPY = ("c5b5", "c6b5", "c7b5", "c8b5", "c9b5", "cab5")
 HOST = ("c46f", "c56f", "c86f", "c96f", "ca6f")
 MISSING = {
+  "nv_vgpu_types.h": "#define VM_UUID_SIZE 16",
   "nv-ioctl-numa.h": "", "nvcfg_sdk.h": "", "cpuopsys.h": "", "nvgputypes.h": "",
   "nvmisc.h": "#define BIT(b) (1U << (b))",
   "rs_access.h": "typedef int RS_SHARE_POLICY;", "nvfixedtypes.h": "typedef int NvSFXP16_16;",

@@ -270,6 +270,71 @@ def test_code_that_is_not_for_this_device(device: QueueDevice) -> None:
 # *** what goes wrong ***
 
 
+def launch_and_wait(device: QueueDevice, times: int) -> None:
+  """Launches, each of which the host waits for."""
+  binary = scaled()
+  program = device.load(binary)
+  source, target = filled(device, ones()), device.alloc(4 * N)
+  for n in range(times):
+    device.launch(program, [(target, 0), (source, 0)], [n % 10], *sizes(binary))
+    assert (contents(device, target) == n % 10).all()
+  device.free(source)
+  device.free(target)
+
+
+def test_who_waits_is_interrupted_and_nobody_else(device: QueueDevice, backend: ModelBackend) -> None:
+  (gpu,) = backend.model.gpus
+  launch_and_wait(device, 1)
+  hardware = driver(device)
+  first = gpu.interrupts
+  assert first > 0
+  for _ in range(5):
+    hardware.submit(hardware.prepare([]), False)
+  assert gpu.interrupts == first, "nobody waits yet"
+  hardware._channel.ask()
+  hardware._channel.ask()
+  while hardware.completed() < hardware.submitted:
+    hardware.pause(1e-3)
+  assert gpu.interrupts == first + 1
+  assert hardware.interrupts is not None and hardware.interrupts.missed == 0
+
+
+def test_interrupts_that_never_come_are_not_waited_for(device: QueueDevice, backend: ModelBackend) -> None:
+  backend.model.deaf = True
+  launch_and_wait(device, 10)
+  (gpu,) = backend.model.gpus
+  asked = gpu.interrupts
+  launch_and_wait(device, 5)
+  interrupts = driver(device).interrupts
+  assert interrupts is not None and not interrupts.come and gpu.interrupts == asked
+
+
+@pytest.mark.parametrize(
+  "name", ["NV_ESC_ALLOC_OS_EVENT", "NV01_EVENT_OS_EVENT", "NV2080_CTRL_CMD_EVENT_SET_NOTIFICATION"]
+)
+def test_without_interrupts_the_host_sleeps(name: str) -> None:
+  machine = ModelBackend("GH100")
+  refuse(machine.model, name)
+  if name.startswith("NV_ESC_"):
+    machine.model.fails[name.removeprefix("NV_ESC_")] = -errno.EPERM
+  device = machine.open(0)
+  assert driver(device).interrupts is None
+  launch_and_wait(device, 3)
+  device.close()
+  assert machine.model.misuse == [] and machine.model.of_events == {} and machine.model.gpus[0].interrupts == 0
+  machine.model.end()
+
+
+def test_the_ring_has_room_for_an_interrupt_after_each_submission(device: QueueDevice) -> None:
+  hardware = driver(device)
+  prepared = hardware.prepare([])
+  for _ in range(2500):
+    hardware.submit(prepared, True)
+    hardware._channel.ask()
+  while hardware.completed() < hardware.submitted:
+    hardware.pause(1e-3)
+
+
 def test_a_fault_names_kernel_and_address_and_it_can_be_opened_again(backend: ModelBackend) -> None:
   device = backend.open(0)
   binary = scaled("beyond", beyond=1 << 30)

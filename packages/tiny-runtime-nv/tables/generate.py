@@ -28,16 +28,18 @@ INCLUDES = (
 )  # fmt: skip
 HEADERS = (
   "nvtypes.h", "nvlimits.h", "nvos.h", "alloc/alloc_channel.h", "class/cl0000.h", "class/cl0041.h", "class/cl0080.h",
-  "class/cl2080.h", "class/cl003e.h", "class/cl0040.h", "class/cl90f1.h", "class/cla06c.h", "class/cl9067.h",
-  "class/clc361.h", "class/clc461.h", "class/clc561.h", "class/clc661.h", "class/clc761.h", "class/clc36f.h",
-  "class/clc46f.h", "class/clc56f.h", "class/clc86f.h", "class/clc96f.h", "class/clca6f.h",
-  "ctrl/ctrl0000/ctrl0000system.h", "ctrl/ctrl0000/ctrl0000gpu.h", "ctrl/ctrl0080/ctrl0080gpu.h",
-  "ctrl/ctrl2080/ctrl2080gpu.h", "ctrl/ctrl2080/ctrl2080gr.h", "ctrl/ctrl2080/ctrl2080fb.h", "ctrl/ctrlc36f.h",
-  "ctrl/ctrla06c.h", "ctrl/ctrl906f.h", "nv-ioctl.h", "nv-ioctl-numbers.h", "nv_escape.h", "uvm_linux_ioctl.h",
-  "uvm_ioctl.h", )  # fmt: skip
+  "class/cl0005.h", "class/cl2080.h", "class/cl2080_notification.h", "class/cl003e.h", "class/cl0040.h",
+  "class/cl90f1.h", "class/cla06c.h", "class/cl9067.h", "class/clc361.h", "class/clc461.h", "class/clc561.h",
+  "class/clc661.h", "class/clc761.h", "class/clc36f.h", "class/clc46f.h", "class/clc56f.h", "class/clc86f.h",
+  "class/clc96f.h", "class/clca6f.h", "ctrl/ctrl0000/ctrl0000system.h", "ctrl/ctrl0000/ctrl0000gpu.h",
+  "ctrl/ctrl0080/ctrl0080gpu.h", "ctrl/ctrl2080/ctrl2080gpu.h", "ctrl/ctrl2080/ctrl2080gr.h",
+  "ctrl/ctrl2080/ctrl2080fb.h", "ctrl/ctrl2080/ctrl2080event.h", "ctrl/ctrlc36f.h", "ctrl/ctrla06c.h",
+  "ctrl/ctrl906f.h", "nv-ioctl.h", "nv-ioctl-numbers.h", "nv_escape.h", "uvm_linux_ioctl.h", "uvm_ioctl.h",
+)  # fmt: skip
 COMPUTE = ("c5c0", "c6c0", "c7c0", "c9c0", "cbc0", "cdc0", "cec0")
 COPY = ("c5b5", "c6b5", "c7b5", "c8b5", "c9b5", "cab5")
 MISSING = {
+  "nv_vgpu_types.h": "#define VM_UUID_SIZE 16",
   "nvstatus.h": "typedef unsigned int NV_STATUS;",
   "rs_access.h": "typedef struct { int unused; } RS_SHARE_POLICY;",
   "mmu_fmt_types.h": "typedef struct { int unused; } MMU_FMT_LEVEL;\n#define MMU_FMT_MAX_SUB_LEVELS 2",
@@ -66,6 +68,7 @@ STRUCTURES = (
   "UVM_UNREGISTER_GPU_PARAMS", "UVM_REGISTER_GPU_VASPACE_PARAMS", "UVM_UNREGISTER_GPU_VASPACE_PARAMS",
   "UVM_REGISTER_CHANNEL_PARAMS", "UVM_UNREGISTER_CHANNEL_PARAMS", "UVM_CREATE_EXTERNAL_RANGE_PARAMS",
   "UVM_MAP_EXTERNAL_ALLOCATION_PARAMS", "UVM_FREE_PARAMS", "UVM_ENABLE_PEER_ACCESS_PARAMS",
+  "nv_ioctl_alloc_os_event_t", "NV0005_ALLOC_PARAMETERS", "NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS",
 )  # fmt: skip
 
 CONSTANTS = (
@@ -96,6 +99,9 @@ CONSTANTS = (
   "NVOS32_ATTR2_GPU_CACHEABLE_YES", "NVOS32_ATTR2_PAGE_SIZE_HUGE_2MB", "NVOS32_TYPE_IMAGE",
   "NVOS32_ALLOC_FLAGS_ALIGNMENT_FORCE", "NVOS32_ALLOC_FLAGS_MAP_NOT_REQUIRED",
   "NVC361_NV_USERMODE__SIZE", "NVC361_NOTIFY_CHANNEL_PENDING",
+  "NV_ESC_ALLOC_OS_EVENT", "NV_ESC_FREE_OS_EVENT", "NV01_EVENT_OS_EVENT", "NV01_EVENT_WITHOUT_EVENT_DATA",
+  "NV2080_NOTIFIERS_GR0", "NV2080_NOTIFIERS_FIFO_EVENT_MTHD", "NV2080_CTRL_CMD_EVENT_SET_NOTIFICATION",
+  "NV2080_CTRL_EVENT_SET_NOTIFICATION_ACTION_REPEAT",
 )  # fmt: skip
 RANGES = (
   "NVOS32_ATTR_LOCATION", "NVOS32_ATTR_PHYSICALITY", "NVOS32_ATTR_COHERENCY", "NVOS32_ATTR_PAGE_SIZE",
@@ -104,7 +110,7 @@ RANGES = (
 """Bit fields among the constants: NAME HIGH:LOW."""
 
 METHODS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-  "channel": (("c36f", "c46f", "c56f", "c86f", "c96f", "ca6f"), ("SEM_ADDR_LO", "SEM_EXECUTE")),
+  "channel": (("c36f", "c46f", "c56f", "c86f", "c96f", "ca6f"), ("SEM_ADDR_LO", "SEM_EXECUTE", "NON_STALL_INTERRUPT")),
   "compute": (COMPUTE, (
     "SET_OBJECT", "WAIT_FOR_IDLE", "INVALIDATE_SHADER_CACHES", "SET_SHADER_SHARED_MEMORY_WINDOW_A", "SEND_PCAS_A",
     "SEND_SIGNALING_PCAS_B", "SEND_SIGNALING_PCAS2_B", "SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A",

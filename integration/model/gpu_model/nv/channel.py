@@ -214,7 +214,7 @@ class Channel:
       for engine in self.engines.values():
         engine.flushed = True
     elif name == "NON_STALL_INTERRUPT":
-      self.gpu.interrupts += 1
+      self.model.interrupted(self.gpu)
     elif name not in ("SEM_ADDR_LO", "SEM_ADDR_HI", "SEM_PAYLOAD_LO", "SEM_PAYLOAD_HI", "NOP", "MEM_OP_A", "MEM_OP_B",
                       "MEM_OP_C"):  # fmt: skip
       raise Misuse(f"the model knows no method {name} of the host")

@@ -41,7 +41,9 @@ ESCAPES = {
   "RM_UNMAP_MEMORY": ("NVOS34_PARAMETERS",), "RM_MAP_MEMORY_DMA": ("NVOS46_PARAMETERS",),
   "RM_UNMAP_MEMORY_DMA": ("NVOS47_PARAMETERS",), "REGISTER_FD": ("nv_ioctl_register_fd_t",),
   "CHECK_VERSION_STR": ("nv_ioctl_rm_api_version_t",), "CARD_INFO": ("nv_ioctl_card_info_t",),
+  "ALLOC_OS_EVENT": ("nv_ioctl_alloc_os_event_t",), "FREE_OS_EVENT": ("nv_ioctl_free_os_event_t",),
 }  # fmt: skip
+HEARS = CONSTANTS["NV2080_NOTIFIERS_GR0"], CONSTANTS["NV2080_NOTIFIERS_FIFO_EVENT_MTHD"]
 BY_NUMBER = {CONSTANTS[f"NV_ESC_{name}"]: name for name in ESCAPES}
 
 
@@ -100,6 +102,10 @@ class Model:
     self.descriptors = 1000
     self.registered: dict[int, int] = {}
     """The file of the control device that each file of a GPU belongs to."""
+    self.of_events: dict[int, int] = {}
+    """The client of each file that events can make readable."""
+    self.readable: set[int] = set()
+    """Files that an event has made readable since somebody looked."""
     self.to_map: dict[int, tuple[Object, int, int]] = {}
     """What files are about to map."""
     self.mapped: dict[int, tuple[Object | None, int]] = {}
@@ -113,6 +119,8 @@ class Model:
     """What ended the last channel that ended."""
     self.fails: dict[str, Status | int] = {}
     """Requests that are to fail, by name: with this status, or an errno below 0."""
+    self.deaf = False
+    """Interrupts never come."""
     self.hangs = False
     """GPUs fetch nothing."""
     self.flip_payload = 0
@@ -123,8 +131,9 @@ class Model:
   def left(self) -> list[str]:
     """What nobody gave back."""
     held: dict[str, Any] = {
-      "files": self.files, "clients": self.resources.clients, "mappings of the host": self.mapped,
-      "reserved ranges": self.store.reserved, "places": self.store.places, **self.uvm.left(),
+      "files": self.files, "files of events": self.of_events, "clients": self.resources.clients,
+      "mappings of the host": self.mapped, "reserved ranges": self.store.reserved, "places": self.store.places,
+      **self.uvm.left(),
     }  # fmt: skip
     return [f"{len(things)} {name}" for name, things in held.items() if things]
 
@@ -162,6 +171,8 @@ class Model:
       path = self.files.pop(descriptor)
       self.to_map.pop(descriptor, None)
       self.registered.pop(descriptor, None)
+      if self.of_events.pop(descriptor, None) is not None:
+        self.misuse.append(f"file {descriptor} is closed, and events make it readable still: FREE_OS_EVENT")
       if path == UVM:
         self.uvm.closed(descriptor)
       for client in [c for c in self.resources.clients.values() if c.descriptor == descriptor]:
@@ -260,6 +271,37 @@ class Model:
       raise OSError(errno.EINVAL, "REGISTER_FD")
     self.registered[descriptor] = control
 
+  def _alloc_os_event(self, descriptor: int, path: str, given: Record, size: int) -> None:
+    client = self.resources.clients.get(given["hClient"])
+    wrong = self._event_wrong(descriptor, path, given)
+    if not wrong and (client is None or client.descriptor != self.registered.get(descriptor)):
+      wrong = "a client that is not of the file's control device"
+    if not wrong and descriptor in self.of_events:
+      wrong = "a file that is one of events already"
+    given["Status"] = Status.INVALID_ARGUMENT if wrong else Status.OK
+    if wrong:
+      self.refused.append(f"ALLOC_OS_EVENT: {wrong}")
+    else:
+      self.of_events[descriptor] = given["hClient"]
+
+  def _event_wrong(self, descriptor: int, path: str, given: Record) -> str:
+    if path == CONTROL or descriptor not in self.registered:
+      return "not a GPU's file that is registered"
+    return "" if given["fd"] == descriptor else f"fd {given['fd']} asked of file {descriptor}"
+
+  def _free_os_event(self, descriptor: int, path: str, given: Record, size: int) -> None:
+    wrong = self._event_wrong(descriptor, path, given)
+    if not wrong and self.of_events.get(descriptor) != given["hClient"]:
+      wrong = "a file that is none of this client's events"
+    if not wrong and self.resources.listening(descriptor):
+      wrong = "events of the subdevice still name the file"
+    given["Status"] = Status.INVALID_ARGUMENT if wrong else Status.OK
+    if wrong:
+      self.refused.append(f"FREE_OS_EVENT: {wrong}")
+    else:
+      del self.of_events[descriptor]
+      self.readable.discard(descriptor)
+
   def _check_version_str(self, descriptor: int, path: str, given: Record, size: int) -> None:
     wanted, found = VERSIONS[self.version], ctypes.string_at(given.at("versionString")).decode()
     same = found == wanted
@@ -337,16 +379,28 @@ class Model:
         self.misuse.append(str(misuse))
         raise OSError(errno.EINVAL, f"misuse: {misuse}") from None
 
-  def pause(self, seconds: float = 0.0) -> None:
-    """The GPUs work, as far as they come."""
+  def interrupted(self, gpu: Gpu) -> None:
+    """A channel interrupts the host. Which of two notifiers hears of it the headers leave open: it is either."""
+    gpu.interrupts += 1
+    if not self.deaf:
+      self.readable |= self.resources.told(gpu, self.random.choice(HEARS))
+
+  def pause(self, seconds: float = 0.0, descriptor: int = -1) -> bool:
+    """The GPUs work, as far as they come. With a descriptor it is poll(): whether an event has made it readable, which
+    it is no longer then."""
     with self.lock:
+      if descriptor >= 0 and descriptor not in self.of_events:
+        self.misuse.append(f"file {descriptor} is waited for, and no event can make it readable")
       channels = [channel for gpu in self.gpus if not gpu.lost for channel in gpu.channels if channel.busy()]
       if self.hangs or not channels:
         waits = True
       else:
         waits = not self._work(channels)
-    if waits:
+      found = descriptor in self.readable
+      self.readable.discard(descriptor)
+    if waits and not found:
       time.sleep(min(seconds, 1e-3) or 1e-4)
+    return found
 
   def _work(self, channels: list[Channel]) -> bool:
     """Run them until none comes any further; whether one did anything."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ROOTS = (0x0, 0x1, 0x41)
 DEVICE, SUBDEVICE, VIRTUAL, LOCAL, SYSTEM, OS_DESCRIPTOR = 0x80, 0x2080, 0x70, 0x40, 0x3E, 0x71
 CONTEXT_DMA, VASPACE, GROUP, SHARE, DEBUGGER = 0x2, 0x90F1, 0xA06C, 0x9067, 0x83DE
+EVENT, NO_DATA = CONSTANTS["NV01_EVENT_OS_EVENT"], CONSTANTS["NV01_EVENT_WITHOUT_EVENT_DATA"]
+NOTIFIERS = CONSTANTS["NV2080_NOTIFIERS_MAXCOUNT"]
 USERMODE_BYTES, DOORBELL = 0x10000, 0x90
 PAGES = {0: 0, 1: PAGE, 2: 65536, 3: 2 << 20}
 """NVOS32_ATTR_PAGE_SIZE; 0: the driver chooses."""
@@ -145,6 +147,7 @@ class Resources:
       CONTEXT_DMA: ("context dma", self._context_dma, "NV_CONTEXT_DMA_ALLOCATION_PARAMS", ("device", "client")),
       GROUP: ("group", self._group, "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS", ("device",)),
       SHARE: ("share", self._share, "NV_CTXSHARE_ALLOCATION_PARAMETERS", ("group",)),
+      EVENT: ("event", self._event, "NV0005_ALLOC_PARAMETERS", ("subdevice",)),
       DEBUGGER: ("debugger", self._debugger, "NV83DE_ALLOC_PARAMETERS", ("client", "device")),
     }
     if number in known:
@@ -296,6 +299,32 @@ class Resources:
       raise Refusal(Status.INVALID_CLIENT, "a debugger of a client that there is not")
     target = self.clients[given["hAppClient"]].find(given["hClass3dObject"], "engine")
     made.facts["channel"], made.gpu = target.parent, target.gpu
+
+  def _event(self, client: Client, made: Object, given: Record | None) -> None:
+    assert made.parent is not None
+    if given is None or given["hClass"] != EVENT or given["hParentClient"] != client.handle:
+      raise Refusal(Status.INVALID_ARGUMENT, "an event of another class, or of another client's")
+    if given["hSrcResource"] != made.parent.handle:
+      raise Refusal(Status.INVALID_OBJECT_PARENT, "an event of an object that is not its parent")
+    index, flags = given["notifyIndex"] & 0xFFFF, given["notifyIndex"] & ~0xFFFF
+    if index >= NOTIFIERS or flags != NO_DATA:
+      raise Refusal(Status.INVALID_ARGUMENT, f"notifier {index} with flags {flags:#x}, which the model does not know")
+    if self.model.of_events.get(given["data"]) != client.handle:
+      raise Refusal(Status.INVALID_ARGUMENT, f"file {given['data']} is not one of the client's events")
+    made.facts.update(index=index, file=given["data"], on=False)
+
+  def told(self, gpu: Gpu, index: int) -> set[int]:
+    """Files that hear of what a notifier of a GPU tells."""
+    events = [e for client in self.clients.values() for e in client.objects.values() if e.kind == "event"]
+    heard = [e for e in events if e.gpu is gpu and e.facts["index"] == index and e.facts["on"]]
+    for event in heard:
+      event.facts["on"] = event.facts["on"] != "once"
+    return {event.facts["file"] for event in heard}
+
+  def listening(self, descriptor: int) -> bool:
+    """Whether an event makes a file readable."""
+    objects = [o for client in self.clients.values() for o in client.objects.values()]
+    return any(o.kind == "event" and o.facts["file"] == descriptor for o in objects)
 
   def do_RM_FREE(self, given: Record, descriptor: int) -> None:
     client = self.client(given["hRoot"], descriptor)
@@ -520,6 +549,14 @@ class Resources:
     """FB_GET_INFO."""
     self._infos(given["fbInfoList"], given["fbInfoListSize"], self._frame_buffer(found))
 
+  def control_notification(self, found: Object, given: Record) -> None:
+    """EVENT_SET_NOTIFICATION: never, the next time, each time."""
+    events = [child for child in found.children if child.kind == "event" and child.facts["index"] == given["event"]]
+    if not events or given["action"] > 2:
+      raise Refusal(Status.INVALID_ARGUMENT, f"action {given['action']} for notifier {given['event']} without an event")
+    for event in events:
+      event.facts["on"] = (False, "once", True)[given["action"]]
+
   def control_boost(self, found: Object, given: Record) -> None:
     """PERF_BOOST: nothing is faster."""
 
@@ -575,6 +612,7 @@ def _controls() -> dict[int, tuple[str, str, str]]:
     ("subdevice", "NV2080_CTRL_CMD_FB_GET_INFO_V2", "", "fb"),
     ("subdevice", "NV2080_CTRL_CMD_FB_GET_INFO", "", "fb_by_pointer"),
     ("subdevice", "NV2080_CTRL_CMD_PERF_BOOST", "", "boost"),
+    ("subdevice", "NV2080_CTRL_CMD_EVENT_SET_NOTIFICATION", "", "notification"),
     ("channel", "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN", "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS",
      "token"),
     ("channel", "NV906F_CTRL_CMD_GET_MMU_FAULT_INFO", "", "fault"),

@@ -19,9 +19,9 @@ from tiny_runtime_nv.kernel_driver.uvm import UVM
 
 ENTRIES, ENTRY = 4096, 8
 TAIL_WORDS = 16
-TAILS = ENTRIES // 4
-"""A submission is up to four entries: what comes before it, the time, prepared words, and a tail of its own that says
-that it is done."""
+TAILS = ENTRIES // 5
+"""A submission is up to five entries: what comes before it, the time, prepared words, a tail of its own that says that
+it is done, and an interrupt."""
 USERD = ENTRIES * ENTRY
 ERRORS = 8192
 """Bytes of the channel's error notifier; the first 16 tell of the first error."""
@@ -29,9 +29,9 @@ ERROR = struct.Struct("<QIHH")
 """NvNotification: nanoseconds, number, more, status."""
 RESOURCES = 64 << 20
 """Addresses that a channel has for what it needs itself."""
-TIMELINE, ORDER, BEGAN, BEGIN = 0, 32, 48, 64
+TIMELINE, ORDER, BEGAN, BEGIN, INTERRUPT = 0, 32, 48, 64, 128
 """Beside each other: the number of submissions that are done, the word for order between engines, and when the last
-submission that was timed began; and the words that write this."""
+submission that was timed began; the words that write this, and those that interrupt the host."""
 
 
 class Channel:
@@ -49,11 +49,11 @@ class Channel:
     self.put = _bytes(self.ring)[USERD + structure("Nvc36fControl").GPPut.offset :][:4].cast("I")
     self.done = _bytes(self.state)[TIMELINE : TIMELINE + 8].cast("Q")
     self.tail_words = _bytes(self.tails).cast("I")
-    stamp = array("I", commands.release(self.address(BEGAN), 0, stamp=True))
-    _bytes(self.state)[BEGIN : BEGIN + 4 * len(stamp)] = memoryview(stamp).cast("B")
-    self.begin = self.address(BEGIN), len(stamp)
+    self.begin = self._keep(BEGIN, commands.release(self.address(BEGAN), 0, stamp=True))
     """Where words are that write the time, and how many."""
-    self.submitted = self.base = self.written = 0
+    self.interrupt = self._keep(INTERRUPT, commands.interrupt())
+    """Words that interrupt the host."""
+    self.submitted = self.base = self.written = self.asked = 0
     self.group = self.channel = self.usermode = self.doorbells = self.resources = 0
     self.failed: str | None = None
     try:
@@ -94,6 +94,11 @@ class Channel:
     size = constant("NVC361_NV_USERMODE__SIZE")
     self.doorbells = manager.map(gpu.path, gpu.subdevice, self.usermode, size)
 
+  def _keep(self, place: int, words: list[int]) -> tuple[int, int]:
+    """Put words into the channel's state, to be submitted again and again: their address and how many."""
+    _bytes(self.state)[place : place + 4 * len(words)] = memoryview(array("I", words)).cast("B")
+    return self.address(place), len(words)
+
   def address(self, place: int) -> int:
     """Of something in the channel's state."""
     return self.state.address + place
@@ -115,7 +120,22 @@ class Channel:
     tail = commands.release(self.address(TIMELINE), self.submitted, idle=True, stamp=True)
     slot = self.submitted % TAILS * TAIL_WORDS
     self.tail_words[slot : slot + len(tail)] = memoryview(array("I", tail))
-    for address, count in (*places, (self.tails.address + 4 * slot, len(tail))):
+    self._enter((*places, (self.tails.address + 4 * slot, len(tail))))
+
+  def ask(self) -> None:
+    """Let the host be interrupted when all submissions so far are done."""
+    if self.asked < self.submitted:
+      self.asked = self.submitted
+      self._enter((self.interrupt,))
+
+  @property
+  def answered(self) -> bool:
+    """Whether all submissions are done that an interrupt was asked for."""
+    return int(self.done[0]) >= self.asked
+
+  def _enter(self, places: Sequence[tuple[int, int]]) -> None:
+    """Put words into the ring, and tell the GPU."""
+    for address, count in places:
       self.entries[self.written % ENTRIES] = address | count << 42
       self.written += 1
     self.put[0] = self.written % ENTRIES

@@ -71,6 +71,11 @@ def _semaphore(address: int, payload: int, execute: int) -> list[int]:
   return methods(0, "SEM_ADDR_LO", address, address >> 32, payload, payload >> 32, execute)
 
 
+def interrupt() -> list[int]:
+  """The channel interrupts the host, and goes on."""
+  return methods(0, "NON_STALL_INTERRUPT", 0)
+
+
 def report(address: int, payload: int, stamp: bool) -> list[int]:
   """The compute engine writes a number of 32 bits when all launches before are done."""
   return methods(COMPUTE, "SET_REPORT_SEMAPHORE_A", address >> 32, address, payload, _REPORT[stamp])

@@ -13,6 +13,7 @@ from tiny_runtime_nv.arch import CUBIN, PTX
 from tiny_runtime_nv.kernel_driver import commands as words
 from tiny_runtime_nv.kernel_driver.channel import ORDER, Channel
 from tiny_runtime_nv.kernel_driver.commands import COMPUTE, COPY, Encoder, methods
+from tiny_runtime_nv.kernel_driver.interrupts import Interrupts
 from tiny_runtime_nv.kernel_driver.kernels import NVKernel, Windows
 from tiny_runtime_nv.kernel_driver.memory import Memories
 from tiny_runtime_nv.kernel_driver.prepared import Arena, Prepared
@@ -51,6 +52,7 @@ class NVHardware:
     self.uvm: UVM | None = None
     self.memories: Memories | None = None
     self.channel: Channel | None = None
+    self.interrupts: Interrupts | None = None
     self.space = self.windows_at = self.local_bytes = 0
     self.local: Block | None = None
     self.connected: set[int] = set()
@@ -87,6 +89,8 @@ class NVHardware:
     self.windows = Windows(first, first + WINDOW)
     self.arena = Arena(self.memories, self.channel.completed)
     self.encoder = Encoder(self.channel.address(ORDER), gpu.generation.action, self.process.code.has)
+    with suppress(OSError):  # the host sleeps then
+      self.interrupts = Interrupts(manager, gpu)
     self._begin()
 
   def _begin(self) -> None:
@@ -214,8 +218,17 @@ class NVHardware:
 
   def pause(self, seconds: float) -> None:
     """See Hardware."""
-    self._channel.check()
-    self.system.pause(seconds)
+    channel, interrupts = self._channel, self.interrupts
+    channel.check()
+    if interrupts is None or not interrupts.come:
+      self.system.pause(seconds)
+      return
+    channel.ask()
+    owed = not channel.answered
+    if interrupts.wait(seconds):
+      interrupts.missed = 0
+    elif owed and channel.answered:
+      interrupts.missed += 1
 
   def seconds(self) -> float:
     """See Hardware."""
@@ -231,6 +244,9 @@ class NVHardware:
   def close(self, lost: bool) -> None:
     """See Hardware."""
     self.last = None
+    if self.interrupts is not None:
+      self.interrupts.close()
+      self.interrupts = None
     if self.channel is not None:
       self.channel.close()
       self.channel = None

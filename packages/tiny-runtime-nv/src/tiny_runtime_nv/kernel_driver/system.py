@@ -15,8 +15,8 @@ class NVSystem(System, Protocol):
   def ring(self, address: int, token: int) -> None:
     """Write 32 bits to a register, behind all that was written to memory before."""
 
-  def pause(self, seconds: float) -> None:
-    """Sleep: what a GPU writes is looked at again after that."""
+  def pause(self, seconds: float, descriptor: int = -1) -> bool:
+    """Sleep, or until a descriptor can be read; whether it can. What a GPU writes is looked at again after that."""
 
 
 class NVLinux(Linux):
@@ -26,6 +26,13 @@ class NVLinux(Linux):
     """See NVSystem."""
     ctypes.c_uint32.from_address(address).value = token
 
-  def pause(self, seconds: float) -> None:
+  def pause(self, seconds: float, descriptor: int = -1) -> bool:
     """See NVSystem."""
-    time.sleep(seconds)
+    if descriptor < 0:
+      time.sleep(seconds)
+      return False
+    import select  # Windows has no poll
+
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN | select.POLLPRI)
+    return bool(poll.poll(max(1, round(seconds * 1e3))))
