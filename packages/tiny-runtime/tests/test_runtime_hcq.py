@@ -131,7 +131,8 @@ def test_what_is_written_to_memory_that_nobody_uses_need_not_wait(
 ) -> None:
   """Memory of launches, graphs and copies under way is in use, and what was freed since."""
   program, (a, b, c) = affine(device, 4, 2, 1), (filled(device, [n] * 4) for n in range(3))
-  graph = device.make_graph([GraphKernel(program, ((0, 0), (1, 0)), (), ONE, ONE)], [a, b])
+  call = GraphKernel(program, ((0, 0), (1, 0)), (), ONE, ONE)
+  graph = device.make_graph([call], [a, b])
   ahead: list[set[bool]] = []
   prepare = hardware(device).prepare
 
@@ -158,6 +159,9 @@ def test_what_is_written_to_memory_that_nobody_uses_need_not_wait(
   device.run_graph(graph, (), (), False)
   device.run_graph(graph, [(0, c)], (), False)
   assert needs_to_wait(a), "the run before the change uses it"
+  device.sync()
+  device.run_graph(device.make_graph([call], [a, b]), (), (), False)
+  assert needs_to_wait(a), "a run of a graph that nobody holds any more"
   device.free(b)
   assert needs_to_wait(device.alloc(16))
 

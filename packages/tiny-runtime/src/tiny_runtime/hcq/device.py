@@ -56,6 +56,8 @@ class QueueDevice:
     self.arguments = self.rings[0]
     self.staging = Staging(self.rings[1], self.timeline, hardware.copies, self._copy)
     self.graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
+    self.dropped = [0]
+    """The last submission of graphs that nobody holds any more."""
     self.unused: deque[Block | Memory] = deque()
     """What belonged to programs and graphs that nobody holds any more."""
 
@@ -119,7 +121,7 @@ class QueueDevice:
   def _is_idle(self, block: Block) -> bool:
     """Whether no submission that is under way uses a block."""
     graphs = [graph.last for graph in self.graphs if any(memory.block is block for memory in graph.memories)]
-    return self.timeline.reached(max([block.last, *graphs]))
+    return self.timeline.reached(max([block.last, *self.dropped, *graphs]))
 
   def read(self, memory: Memory, offset: int, out: memoryview) -> None:
     """Fill `out`."""
@@ -255,7 +257,7 @@ class QueueDevice:
 
       graph = Graph(self.hardware, self.timeline, calls, memories, Copies(self.hardware, scratch), self.unused.append)
     self.graphs.add(graph)
-    weakref.finalize(graph, _drop_graph, self.unused, graph.instances, owned).atexit = False
+    weakref.finalize(graph, _drop_graph, self.unused, self.dropped, graph.instances, owned).atexit = False
     return graph
 
   def run_graph(
@@ -310,7 +312,10 @@ class QueueDevice:
     self.hardware.close(self.lost is not None)
 
 
-def _drop_graph(unused: deque[Block | Memory], instances: list[Instance], owned: list[Memory]) -> None:
-  """What a graph had is not used any more."""
+def _drop_graph(
+  unused: deque[Block | Memory], dropped: list[int], instances: list[Instance], owned: list[Memory]
+) -> None:
+  """What a graph had is not used any more, once its last run is done."""
+  dropped[0] = max(dropped[0], *[instance.last for instance in instances])
   unused.extend([instance.block for instance in instances])
   unused.extend(owned)
