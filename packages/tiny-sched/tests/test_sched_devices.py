@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tiny_sched import collectives, schedule, schedule_cache_info
+from tiny_sched import schedule, schedule_cache_info
+from tiny_sched.devices import collectives
 from tiny_uop import Context, Ops, Sharding, UOp, dtypes, even_bounds
 
 Array = npt.NDArray[Any]

@@ -162,3 +162,15 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 def test_errors(call: Callable[[], Any], message: str) -> None:
   with pytest.raises(ValueError, match=message):
     call()
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("n", [2, 7])  # fewer rows than columns, and more
+def test_distances_without_gradients(p: float, n: int) -> None:
+  a, b = data(2, 1, n, 4), data(3, 5, 4)
+  a[0, 0, 0], a[1, 0, 1, 2] = b[1, 2], np.nan
+  apart = np.abs(a[..., :, None, :] - b[..., None, :, :])
+  expected = (apart != 0).sum(-1) if p == 0 else apart.max(-1) if math.isinf(p) else (apart**p).sum(-1) ** (1 / p)
+  got = Tensor(a).cdist(Tensor(b), p).numpy()
+  np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+  assert Tensor.zeros(3, 0).cdist(Tensor.zeros(2, 0), p).tolist() == [[0.0, 0.0]] * 3

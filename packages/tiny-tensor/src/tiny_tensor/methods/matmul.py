@@ -308,9 +308,13 @@ class MatmulMixin(TensorBase):
     if self.ndim < 2 or other.ndim < 2 or self.shape[-1] != other.shape[-1]:
       raise ValueError(f"cdist takes rows of one size, got shapes {self.shape} and {other.shape}")
     broadcast_shape(self.shape[:-2], other.shape[:-2])
-    apart = self._as_float().unsqueeze(-2) - other.unsqueeze(-3)
-    # of no differences there is no greatest, and the sum is 0
-    return apart.vector_norm(1 if math.isinf(p) and apart.shape[-1] == 0 else p, -1)
+    x, n, size = self._as_float(), self.shape[-2], self.shape[-1]
+    p = 1 if math.isinf(p) and size == 0 else p  # of no differences there is no greatest, and the sum is 0
+    if self.requires_grad or other.requires_grad or not (isinstance(n, int) and isinstance(size, int) and n >= size):
+      return (x.unsqueeze(-2) - other.unsqueeze(-3)).vector_norm(p, -1)
+    # many results side by side, and no sum across a vector: pays for itself if each column is read often enough
+    columns = other.transpose(-1, -2).contiguous()
+    return (x.unsqueeze(-1) - columns.unsqueeze(-3)).vector_norm(p, -2)
 
   def as_strided(self, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0) -> Self:
     """A copy of the elements at `storage_offset + Σ index·stride` of this tensor, flattened in its own order (as if it
