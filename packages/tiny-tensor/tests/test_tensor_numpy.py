@@ -231,6 +231,25 @@ def test_joining_and_moving() -> None:
   assert [t.shape for t in Tensor(b).chunk(3, 1)] == [(2, 2), (2, 2)]
 
 
+@pytest.mark.parametrize("shape", [(5,), (3, 2), (0, 2)])
+def test_stacks_of_many_along_a_last_axis(shape: tuple[int, ...]) -> None:
+  """Each gives one element in turn: they are joined along the first axis, and transposed."""
+  a = data((17, *shape))
+  tensors = [Tensor(x, requires_grad=True) for x in a]
+  out = Tensor.stack(*tensors, dim=-1)
+  np.testing.assert_array_equal(out.numpy(), np.stack(list(a), -1))
+  weights = data((*shape, 17))
+  (out * Tensor(weights)).sum().backward()
+  for n, t in enumerate(tensors):
+    assert t.grad is not None
+    np.testing.assert_array_equal(t.grad.numpy(), weights[..., n])
+  mixed = Tensor.cat(
+    *[Tensor(x[..., None]).cast(dtypes.int32 if n else dtypes.float32) for n, x in enumerate(a)], dim=-1
+  )
+  assert mixed.dtype is dtypes.float32
+  np.testing.assert_array_equal(mixed.numpy(), np.stack([np.trunc(x) if n else x for n, x in enumerate(a)], -1))
+
+
 def test_products() -> None:
   for left, right in (((3, 4), (4, 5)), ((4,), (4,)), ((2, 3, 4), (4, 2)), ((2, 1, 2, 3), (4, 3, 2)), ((0, 3), (3, 2))):
     a, b = data(left), data(right)

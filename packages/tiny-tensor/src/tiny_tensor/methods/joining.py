@@ -17,6 +17,10 @@ Pair = tuple[sint, sint]
 T = TypeVar("T", bound=TensorBase)
 
 
+MANY = 16
+"""Tensors of which each gives one element in turn that are first written one after the other, and then transposed."""
+
+
 def checked(name: str, *tensors: T) -> tuple[T, ...]:
   """The tensors, given one by one or as one list or tuple. TypeError for anything else, an axis among them too."""
   if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) and tensors[0]:
@@ -106,6 +110,9 @@ class JoinMixin(TensorBase):
       raise ValueError(
         f"cat along {dim} needs shapes that agree elsewhere, got {', '.join(str(t.shape) for t in tensors)}"
       )
+    if axis and len(tensors) >= MANY and all(isinstance(s, int) and s == 1 for t in tensors for s in t.shape[axis:]):
+      rows = [t.movedim(axis, 0) for t in tensors]
+      return rows[0].cat(*rows[1:]).contiguous().movedim(0, axis)
     tensors = (*together(tensors),)
     dtype = dtypes.promote(*(t.dtype for t in tensors))
     sizes = [t.shape[axis] for t in tensors]
