@@ -52,8 +52,9 @@ SQUARE = 16
 CHEAP = 32
 """Operations on an element of the columns' side, or of the values, which each block of rows does again."""
 LEAST_HEADS = 8
-"""Rows of scores that have nothing to do with each other, from which on gradients are made in blocks: what their kernel
-adds up over the columns it adds up one after another, so that threads share nothing but these."""
+"""Rows of scores that have nothing to do with each other, from which on one kernel makes all gradients: what it adds up
+over the columns it adds up one after another, so that threads share nothing but these. With fewer there are two, one
+for each side of a pair, which compute scores twice and whose threads share blocks as well."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,7 @@ def fits_gradients(w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSu
   rows, columns = rows_of_block(long), columns_of_block(wide)
   if any(r.src[0].op is not Ops.CONST for r in (*w.rows, w.lane, w.j)) or long % rows or wide % columns:
     return False
-  if math.prod(map(_extent, w.rows)) < LEAST_HEADS or long * wide < LEAST_SCORES:
+  if long * wide < LEAST_SCORES:
     return False
   sides = [(_extent(u.src[1]), *pair) for u in sums if (pair := w.sides(u)) is not None]
   held = sum(n for n, *_ in sides) + sum(math.prod(map(_extent, r.columns)) for r in results if not r.over_lanes)
@@ -260,11 +261,17 @@ def fits_gradients(w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSu
   )
 
 
+def has_heads(w: WeightedSum) -> bool:
+  """Whether threads have enough to do where they share nothing but heads."""
+  return math.prod(map(_extent, w.rows)) >= LEAST_HEADS
+
+
 def kernel_of_gradients(
   w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSum], of_rows: dict[UOp, UOp]
 ) -> UOp:
   """The kernel that stores results in PARAMs from 0 on. `w` has keys as lanes, and queries as its other counter;
-  `of_rows` are expressions of queries that coefficients have, and how each is made."""
+  `of_rows` are expressions of queries that coefficients have, and how each is made. Where all results are for lanes,
+  which may be queries as well, threads may share blocks of them."""
   block = Block(rows_of_block(_extent(w.lane)), columns_of_block(_extent(w.j)))
   return _Gradients(w, block).gradients(sums, results, of_rows)
 
@@ -477,14 +484,12 @@ class _Gradients(_Blocks):
   def gradients(self, sums: Sequence[UOp], results: Sequence[PairSum], of_rows: dict[UOp, UOp]) -> UOp:
     w, many, wide = self.w, self.many, self.wide
     zero, size, heads = UOp.const(w.dtype, 0), _extent(w.j), list(self.rows.values())
+    apart = not any(r.over_lanes for r in results)
+    once = self.around if apart else heads  # a block that does not go on with another's results is by itself
     outs = [UOp.param(n, r.dtype.ptr(math.prod([int(s) for s in r.shape]))) for n, r in enumerate(results)]
 
     # once for all blocks
-    made: dict[UOp, UOp] = {}
-    for u, value in of_rows.items():
-      memory, j = self.near(size), self.loop(size)
-      filled = memory.after(*heads).index(j).store(self.at(value, None, j)).end(j)
-      made[u] = memory.after(filled).index(w.j).load()
+    made = {u: self.of_row(value, once) for u, value in of_rows.items()}
     begun: dict[int, UOp] = {}
     for n, r in enumerate(results):
       if r.over_lanes:
@@ -544,7 +549,19 @@ class _Gradients(_Blocks):
       value = memory.after(done).index(place).load()
       stored.append(outs[n].index(self.target(r, columns, self.row(i), None)).store(value).end(i, *columns.values()))
     name = f"softmax_gradients_{math.prod(map(_extent, w.rows))}x{size}x{_extent(w.lane)}"
-    return UOp.sink(UOp.group(*stored).end(self.block).end(*heads), arg=KernelInfo(name))
+    group = UOp.group(*stored)
+    return UOp.sink(group.end(*self.around) if apart else group.end(self.block).end(*heads), arg=KernelInfo(name))
+
+  def of_row(self, value: UOp, around: Sequence[UOp]) -> UOp:
+    """An element of near memory with what queries have, which are lanes or the other counter."""
+    w = self.w
+    if w.lane in value.ranges:
+      memory, i = self.near(_extent(w.lane)), self.loop(self.many)
+      counter, place, made = w.lane, self.row(i), self.at(value, self.row(i))
+    else:
+      memory, i = self.near(_extent(w.j)), self.loop(_extent(w.j))
+      counter, place, made = w.j, i, self.at(value, None, i)
+    return memory.after(memory.after(*around).index(place).store(made).end(i)).index(counter).load()
 
   def target(self, r: PairSum, columns: dict[UOp, UOp], row: UOp | None, column: UOp | None) -> UOp:
     """Where an element of a result is."""

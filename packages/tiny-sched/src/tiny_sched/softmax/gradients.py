@@ -1,4 +1,4 @@
-"""Gradients of sums that are weighted by a softmax, in one kernel that never holds what there is of each pair.
+"""Gradients of sums that are weighted by a softmax, in kernels that never hold what there is of each pair.
 
 Where gradients are taken of attention, out = P·v with P = exp(s - m)/l, the graph has, besides it,
 
@@ -9,8 +9,9 @@ Where gradients are taken of attention, out = P·v with P = exp(s - m)/l, the gr
 
 where dS is made of s, dP, and what a row has (m, l, D), one pair at a time; how in detail does not matter. This pass
 looks at all that the graph makes of the scores. Where it ends in such sums over one of the two counters, the kernel of
-the forward pass (`blocks.py`) leaves m and l of each row in memory too, and one kernel makes all other sums. D needs no
-sum over pairs: sums over j and c change places, and D[i] = l[i] · Σ_c g[i, c] · out[i, c].
+the forward pass (`blocks.py`) leaves m and l of each row in memory too, and one kernel makes all other sums, or two
+where there are few heads. D needs no sum over pairs: sums over j and c change places, and
+D[i] = l[i] · Σ_c g[i, c] · out[i, c].
 
 Where a term is 0 by a mask, it is 0 whatever infinities are multiplied there. Dao et al., FlashAttention, 2022.
 """
@@ -33,6 +34,7 @@ from tiny_sched.softmax.blocks import (
   WeightedSum,
   block_of,
   fits_gradients,
+  has_heads,
   kernel_of_blocks,
   kernel_of_gradients,
   product,
@@ -95,6 +97,10 @@ def _rebuilt(sink: UOp, changes: dict[UOp, UOp]) -> dict[UOp, UOp]:
       done[u] = new.with_src(tuple([done[s] for s in new.src]))
       stack.pop()
   return done
+
+
+Gradients = dict[UOp, PairSum]
+"""What a kernel computes for each sum of the graph."""
 
 
 class _Term(NamedTuple):
@@ -173,16 +179,20 @@ class _Attention:
       return None
     turned = replace(w, lane=w.j, j=w.lane)
     gradients = [_pair_sum(r, t, w) for r, t in terms.items()]
-    sums = list(dict.fromkeys([s for g in gradients for s in g.coefficient.toposort if s.op is Ops.REDUCE]))
+    sums = _sums_of(gradients)
     of_row = self.dot_of_results(own, by_row, dot, total, turned)
-    if of_row is None or any(turned.sides(s) is None for s in sums) or not fits_gradients(turned, sums, gradients):
+    if of_row is None or any(turned.sides(s) is None for s in sums):
       return None
-    kernel = kernel_of_gradients(turned, sums, gradients, of_row)
-    kernel, inputs = self.bound(kernel, len(others))
-    if dot in inputs or not frozenset(UOp.sink(*inputs).toposort).isdisjoint(others):
+    parts = _parts(w, turned, dict(zip(terms, gradients)))
+    if not all(fits_gradients(lanes, sums, list(part.values())) for lanes, part in parts):
       return None
-    for n, r in enumerate(others):
-      made[r] = UOp(Ops.CALL, r.dtype, (kernel, device, *inputs), n).reshape(r.shape)
+    for lanes, part in parts:
+      wanted = list(part.values())
+      kernel, inputs = self.bound(kernel_of_gradients(lanes, _sums_of(wanted), wanted, of_row), len(part))
+      if dot in inputs or not frozenset(UOp.sink(*inputs).toposort).isdisjoint(others):
+        return None
+      for n, r in enumerate(part):
+        made[r] = UOp(Ops.CALL, r.dtype, (kernel, device, *inputs), n).reshape(r.shape)
     return made
 
   def are_in_place(self, own: _Term, w: WeightedSum, *rows: UOp) -> bool:
@@ -278,6 +288,21 @@ class _Attention:
     value = (sides[1] * (out if out.dtype is w.dtype else out.cast(w.dtype))).reduce(Ops.ADD, k) * over.src[1]
     held = self.pointer(node).index(simplify(flatten(dot.place, node.shape))).load()
     return {held: value}
+
+
+def _parts(w: WeightedSum, turned: WeightedSum, gradients: dict[UOp, PairSum]) -> list[tuple[WeightedSum, Gradients]]:
+  """The gradients that a kernel makes, and what its lanes are: all with keys as lanes, or where there are few heads,
+  those of queries by themselves with queries as lanes, so that no kernel goes on with the results of another block."""
+  if has_heads(w):
+    return [(turned, gradients)]
+  of_keys = {r: g for r, g in gradients.items() if not g.over_lanes}
+  of_queries = {r: replace(g, over_lanes=False) for r, g in gradients.items() if g.over_lanes}
+  return [(lanes, part) for lanes, part in ((turned, of_keys), (w, of_queries)) if part]
+
+
+def _sums_of(gradients: Sequence[PairSum]) -> list[UOp]:
+  """The sums of pairs that gradients are made of."""
+  return list(dict.fromkeys([s for g in gradients for s in g.coefficient.toposort if s.op is Ops.REDUCE]))
 
 
 def _pair_sum(u: UOp, t: _Term, w: WeightedSum) -> PairSum:
