@@ -18,6 +18,7 @@ from tiny_uop import AxisType, KernelInfo, Ops, Opt, ParamInfo, ProgramInfo, UOp
 from tiny_uop import passes as uop_passes
 from tiny_uop.context import BEAM, debugs
 from tiny_uop.graph import memory_of
+from tiny_uop.locks import uncollected
 from tiny_uop.observe import span
 from tiny_uop.passes import Observer, Pass
 from tiny_uop.records import dataclass
@@ -54,6 +55,7 @@ def run_passes(
   return uop_passes.run_passes(spec.check_stage(kernel, level), passes, context, skip, observe)
 
 
+@uncollected()
 def build_program(
   kernel: UOp, renderer: Renderer, opts: Sequence[Opt] | None = None, skip: Collection[str] = ()
 ) -> UOp:
@@ -109,7 +111,7 @@ def report(program: UOp) -> UOp:
 
 def program_info(linear: UOp, target: str) -> ProgramInfo:
   """How a program is called: its buffers by slot and its variables by name."""
-  nodes = linear.toposort
+  nodes = linear.src
   written = {memory_of(u.src[0]) for u in nodes if u.op is Ops.STORE}
   read = {memory_of(u.src[0]) for u in nodes if u.op in (Ops.LOAD, Ops.STORE) and reads_what_was_there(u)}
   params = []

@@ -51,6 +51,13 @@ class recursive(cached[T]):
     if node is None:
       return self
     name, compute = self.name, self.compute
+    known = node.__dict__
+    for s in node.src:  # type: ignore[attr-defined]  # a Node
+      if name not in s.__dict__:
+        break
+    else:  # mostly the sources have been asked before
+      found = known[name] = compute(node)
+      return found
     stack: list[Any] = [node]
     while stack:
       top = stack[-1]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from tiny_runtime.llvm.processor import Level, Processor
 
 
-def compile_object(text: str, processor: Processor, level: Level = 2) -> bytes:
-  """Compile LLVM IR text to an object file. LLVM's own vectorisers are off. Raises LLVMError."""
+def compile_object(text: str, processor: Processor, level: Level = 2, plain: str = "") -> bytes:
+  """Compile LLVM IR text to an object file. LLVM's own vectorisers are off. `plain` names a function that is not worth
+  LLVM's time: it becomes machine code as it is written. Raises LLVMError."""
   from tiny_runtime.llvm.optimizer import optimizer_for  # late: see __init__.py
 
   optimizer = optimizer_for(processor, level)
-  code: bytes = optimizer.machine.emit_object(optimizer.module(text))
+  code: bytes = optimizer.machine.emit_object(optimizer.module(text, plain))
   return code
 
 

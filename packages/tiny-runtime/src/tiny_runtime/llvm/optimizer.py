@@ -51,8 +51,8 @@ class Optimizer:
     for name in level if isinstance(level, tuple) else ():
       getattr(self.manager, f"add_{name}_pass")()
 
-  def module(self, text: str) -> llvm.ModuleRef:
-    """The optimised module of a text. Raises LLVMError."""
+  def module(self, text: str, plain: str = "") -> llvm.ModuleRef:
+    """The optimised module of a text, the function `plain` as it is. Raises LLVMError."""
     # a context of its own: the global one keeps every type and constant for ever
     try:
       module = llvm.parse_assembly(text, context=llvm.create_context())
@@ -63,10 +63,15 @@ class Optimizer:
     module.data_layout = str(self.machine.target_data)
     if isinstance(self.level, tuple):
       for function in module.functions:
-        if not function.is_declaration:
+        if not function.is_declaration and function.name != plain:
           self.manager.run(function, self.builder)
     elif self.level:
       self.builder.getModulePassManager().run(module, self.builder)
+    if plain:
+      # from here on: LLVM's passes say on stderr that they leave such a function out
+      function = module.get_function(plain)
+      for attribute in ("noinline", "optnone"):
+        function.add_function_attribute(attribute)
     return module
 
 
