@@ -26,7 +26,8 @@ FREE = np.random.default_rng(3)
 def named(isa: Isa, *names: str) -> Callable[..., Any]:
   """The instruction that a family has by one of these names."""
   (found,) = [n for n in names if n in table(family_of(isa.chip)).named]
-  return getattr(isa, found)
+  instruction: Callable[..., Any] = getattr(isa, found)
+  return instruction
 
 
 # *** sizes: names of RDNA and of CDNA, bytes, type, which half is written ***

@@ -551,7 +551,7 @@ def test_the_model_refuses_packets(place: int, content: bytes, message: str) -> 
   device.sync()
   call = program.call([(memory, 0), (memory, 0)], [1], *sizes(binary)[:2])
   prepared = driver(device).prepare([device._command(call)])
-  assert len(prepared) == aql.PACKET
+  assert isinstance(prepared, bytearray) and len(prepared) == aql.PACKET
   if not message:  # a packet that is as it should be
     prepared[place : place + len(content)] = content
     device.timeline.submit(prepared, ())
