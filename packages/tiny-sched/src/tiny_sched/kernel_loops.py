@@ -2,7 +2,9 @@
 
 Split: where a kernel has `r // a` or `r % a` of a counter r below n, and a divides n, r is `outer * a + inner`, and the
 loop becomes two. Loops over the output are split only where rows stay long enough for vectors: a few divisions cost
-less than stores that are apart.
+less than stores that are apart. Where one factor of a sum of products has a value for each remainder, as the filter of
+a transposed convolution has, and the other one for each quotient, they are split at any length, and also where r is
+counted from a constant: each phase is a convolution of its own then.
 
 Flatten: loops i (outer) and j (inner, extent n) become one where every index expression has them as c*n*i + c*j. With
 m = n*i + j that is c*m, so the flattened kernel is the old one with i = 0 and j = m.
@@ -31,9 +33,7 @@ def _cut(nodes: Sequence[UOp]) -> tuple[UOp, int] | None:
   for u in nodes:
     if u.op in _DIVISIONS and u.src[1].op is Ops.CONST and (loop := _counter(u.src[0])) is not None:
       divisor = int(u.src[1].arg)
-      size = known(loop.src[0])
-      if u.src[0] is not loop and loop not in phases:
-        continue
+      size = known(loop.src[0]) if u.src[0] is loop or loop in phases else None
       least = 2 if loop.arg[1] is AxisType.REDUCE or loop in phases else SHORTEST_ROW
       if size is not None and least <= divisor < size and size % divisor == 0:
         found[loop] = min(found.get(loop, divisor), divisor)
