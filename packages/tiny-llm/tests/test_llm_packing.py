@@ -12,6 +12,7 @@ import pytest
 from tiny_llm.files.checkpoint import open_checkpoint
 from tiny_llm.quantised.packing import PLANS, Packed, pack
 from tiny_llm.quantised.products import exact_product, product, rounded
+from tiny_sched import schedule_cache_info
 from tiny_tensor import Tensor, TinyJit
 
 Array = np.ndarray[Any, Any]
@@ -70,6 +71,14 @@ def test_a_large_matrix_is_packed_in_pieces(tmp_path: Path, monkeypatch: pytest.
   for kind in ("Q8_0", "Q5_K"):
     packed, expected = matrices(tmp_path, kind)
     np.testing.assert_allclose(packed.numbers().numpy(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_matrices_of_a_shape_are_scheduled_once(tmp_path: Path) -> None:
+  matrices(tmp_path, "Q4_1")
+  before = schedule_cache_info().misses
+  made = [matrices(tmp_path, "Q4_1", count) for count in (1, 3)]  # others, and elsewhere in a file
+  assert schedule_cache_info().misses - before <= 3, "one for three matrices, none for one more like the first"
+  assert [packed.rows for packed, _ in made] == [ROWS, 3 * ROWS]
 
 
 def test_packed_bytes_are_no_more_than_those_of_the_file(tmp_path: Path, made: tuple[Packed, Array]) -> None:

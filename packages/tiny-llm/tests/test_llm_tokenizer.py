@@ -15,6 +15,7 @@ from llm_vocabularies import byte_level, sentence_piece, strings, word_piece
 
 from tiny_llm.text.patterns import PRE_TOKENIZERS
 from tiny_llm.text.tokenizer import StreamDecoder, Tokenizer, TokenizerError
+from tiny_llm.text.vocabulary import Vocabulary
 
 FAMILIES = ["llama-bpe", "dbrx", "qwen2", "qwen35", "gpt-2", "smollm", "tekken", "gpt-4o", "deepseek-v3", "default"]
 COUNTS = [1_000, pytest.param(100_000, marks=pytest.mark.nightly)]
@@ -67,6 +68,18 @@ class PlainBPE:
         self.known[word] = self.merge(word)
       ids += self.known[word]
     return ids
+
+
+@given(st.lists(st.text(st.characters(), max_size=4)), st.data())
+def test_a_vocabulary_is_a_list_of_texts(texts: list[str], data: st.DataObject) -> None:
+  vocabulary = Vocabulary(texts)
+  assert len(vocabulary) == len(texts) and list(vocabulary) == texts and vocabulary[1:-1] == texts[1:-1]
+  place = data.draw(st.integers(-len(texts) - 1, len(texts)))
+  if -len(texts) <= place < len(texts):
+    assert vocabulary[place] == texts[place]
+  else:
+    with pytest.raises(IndexError):
+      vocabulary[place]
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +59,17 @@ def test_binary_survives_serialisation() -> None:
     b"\x00\n\xff code", "naïve\n", (n * 2, n), (n + 1,), binary.params, ("n",), n * 3, n * 4, "line 1\nline 2 é"
   )
   assert Binary.from_bytes(binary.to_bytes()) == binary
-  assert Binary.from_bytes(binary.to_bytes()).global_size[0] is n * 2
+  again = Binary.from_bytes(binary.to_bytes())
+  assert again.global_size[0] is n * 2
+  for copied in (pickle.loads(pickle.dumps(again)), replace(again, entry="naïve\n")):
+    assert copied == binary and hash(copied) == hash(binary) and copied.source == "line 1\nline 2 é"
+
+
+def test_the_text_of_a_kernel_from_disk_stays_compressed() -> None:
+  binary = replace(BACKEND.compiler("python").compile(kernel(1.0)), source="a line of text\n" * 10000)
+  again = Binary.from_bytes(binary.to_bytes())
+  assert len(binary.to_bytes()) < 10000 and again == binary
+  assert sum(map(sys.getsizeof, vars(again).values())) < 20000
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"{}\n", b"[]\n", b"nonsense\n", b'{"entry": 1}\ncode', b"\xff\n"])

@@ -14,7 +14,8 @@ from tiny_tensor import Context, Tensor, TinyJit, TransformError, jvp, vmap
 from tiny_tensor.autograd.forward import push_forward
 from tiny_tensor.custom_kernel import Memory
 from tiny_tensor.func import NativeCode, grad, hessian
-from tiny_uop import AddrSpace, AxisType, KernelInfo, Ops, UOp, dtypes, print_uop
+from tiny_tensor.live import tensors_above
+from tiny_uop import AddrSpace, AxisType, KernelInfo, Ops, UOp, dtypes, is_kernel, print_uop
 
 
 @pytest.fixture(autouse=True)
@@ -335,3 +336,12 @@ def test_a_kernel_that_accumulates() -> None:
 def test_an_input_that_is_a_constant_once_it_is_simplified() -> None:
   x = Tensor.eye(1).reshape(1).pad(((0, 2),))
   assert times(Tensor([1.0, 2.0, 3.0]), x).tolist() == [1.0, 0.0, 0.0]
+
+
+def test_the_inside_of_a_kernel_is_not_filed() -> None:
+  a, b = Tensor([1.0, 2.0]).realize(), Tensor([3.0, 4.0]).realize()
+  made = times(a, b)
+  assert any(t is made for t in tensors_above([a.uop.base])), "its arguments are"
+  kernels = [u for u in made.uop.toposort if is_kernel(u)]
+  assert kernels and not any("live" in u.__dict__ for kernel in kernels for u in kernel.toposort)
+  assert made.tolist() == [3.0, 8.0]

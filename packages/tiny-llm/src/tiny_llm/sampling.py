@@ -11,6 +11,7 @@ probabilities of the model itself, whatever the temperature.
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -102,7 +103,7 @@ class Sampler:
 
   def __init__(self, options: SamplingOptions, prompt: Sequence[int] = ()) -> None:
     self.options = options
-    self._random = np.random.Generator(np.random.PCG64(options.seed))
+    self._random = random.Random(options.seed)  # NumPy's takes 6 MB of memory
     self._seen: Counter[int] = Counter()
     length = options.repeat_last_n
     self._recent: deque[int] = deque(prompt, maxlen=None if length < 0 else length)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from tiny_llm.model import Chunk, load_model
 from tiny_llm.sampling import SamplingOptions, recommended
 from tiny_llm.text.template import ChatTemplate
 from tiny_llm.text.tokenizer import Tokenizer
-from tiny_tensor import fetch
 from tiny_uop import EnvironmentVariable
 
 __all__ = ["Session", "find_model"]
@@ -42,7 +42,11 @@ def find_model(name: str, folder: Path | None = None, url: str | None = None) ->
   if url is not None:
     last = url.rstrip("/").rpartition("/")[2].partition("?")[0]
     target = folder / (last if last.endswith(".gguf") else f"{_letters(name) or 'model'}.gguf")
-    return target if target.is_file() else fetch(url, target)
+    if target.is_file():
+      return target
+    from tiny_tensor import fetch  # late: hardly a program fetches anything
+
+    return fetch(url, target)
   path = Path(name).expanduser()
   if name and (path.is_file() or is_folder(path)):
     return path
@@ -73,8 +77,8 @@ def _letters(name: str) -> str:
 
 
 class Session:
-  """A model that answers. `checkpoint` (without its vocabulary), `tokenizer`, `engine`; `template` is None for models
-  without one; `defaults` are values of `SamplingOptions` that the file recommends.
+  """A model that answers. `checkpoint` (without its vocabulary and tensors), `tokenizer`, `engine`; `template` is None
+  for models without one; `defaults` are values of `SamplingOptions` that the file recommends.
 
   `context` None: what the model was trained for, but 4096 at most. `quiet`: nothing on standard error.
   """
@@ -93,6 +97,7 @@ class Session:
       model = load_model(self.checkpoint, context=context or min(trained, 4096), slots=slots, exact=exact,
         cache_type=cache_type, progress=waiting.show)  # fmt: skip
       self.engine = Engine(model, self.tokenizer, speculate=speculate)
+    self.checkpoint = replace(self.checkpoint, tensors={})  # nothing of the file is mapped any more
 
   @property
   def name(self) -> str:

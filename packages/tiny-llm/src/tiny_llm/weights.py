@@ -10,7 +10,7 @@ import numpy as np
 
 from tiny_llm.architectures import Config
 from tiny_llm.files.checkpoint import Checkpoint
-from tiny_llm.quantised.packing import LANES, Packed, pack, packs
+from tiny_llm.quantised.packing import LANES, Packed, pack, packs, read_in
 from tiny_llm.quantised.products import FEW, Rounded, exact_product, product, repeated, rounded
 from tiny_llm.sampling import Array
 from tiny_tensor import Device, Tensor, dtypes
@@ -227,6 +227,7 @@ class Weights:
     known = self._known
     if unknown := [name for name in checkpoint.tensors if name not in known and name not in UNUSED]:
       raise ValueError(f"{checkpoint.path}: {config.name!r} has no use for the tensor {unknown[0]!r:.80}")
+    del self._checkpoint, self._known, self._progress  # nothing is read any more
 
   def _layer(self, b: str) -> Layer:
     """The layer whose tensors have names that begin with `b`."""
@@ -401,7 +402,7 @@ class Weights:
 
 
 def _vector_of(blocks: GGMLBlocks) -> Tensor:
-  return blocks.numbers().to(None).cast(dtypes.float32).contiguous().realize()
+  return read_in(blocks).numbers().to(None).cast(dtypes.float32).contiguous().realize()
 
 
 def transposed(matrix: GGMLBlocks) -> GGMLBlocks:

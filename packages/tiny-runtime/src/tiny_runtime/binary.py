@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import overload
 
 from tiny_runtime.errors import CompileError
 from tiny_uop import NativeCode, Ops, ParamInfo, ProgramInfo, PtrDType, UOp, dtypes, evaluate
@@ -10,6 +11,28 @@ from tiny_uop.records import dataclass
 from tiny_uop.text.print import print_uop
 
 IR_ONLY = "kernels in the IR only"
+
+
+class _Text:
+  """A field of text that may be given compressed: a program has hundreds of kernels, and hardly anybody asks for their
+  text, which is most of what they are."""
+
+  @overload
+  def __get__(self, record: None, owner: type) -> str: ...
+  @overload
+  def __get__(self, record: object, owner: type) -> str: ...
+  def __get__(self, record: object | None, owner: type) -> str:
+    if record is None:
+      return ""
+    found: str | bytes = record.__dict__["_text"]
+    if isinstance(found, str):
+      return found
+    import zlib
+
+    return zlib.decompress(found).decode()
+
+  def __set__(self, record: object, value: str | bytes) -> None:
+    record.__dict__["_text"] = value
 
 
 @dataclass(frozen=True)
@@ -33,8 +56,8 @@ class Binary:
   """Estimate of arithmetic operations of one launch: index expression."""
   nbytes: UOp
   """Estimate of bytes of memory touched by one launch: index expression."""
-  source: str = ""
-  """Program text for people: shown with DEBUG=4 and in errors."""
+  source: _Text = _Text()
+  """Program text for people, str: shown with DEBUG=4 and in errors."""
 
   @classmethod
   def of(cls, program: UOp, code: bytes, entry: str = "") -> Binary:
@@ -83,7 +106,11 @@ class Binary:
     return grid, group, number(self.ops), number(self.nbytes)
 
   def to_bytes(self) -> bytes:
-    """Serialise without pickle: one line of JSON (expressions in the textual form of the IR), then the code."""
+    """Serialise without pickle: one line of JSON (expressions in the textual form of the IR), then the code, then the
+    compressed text."""
+    import json  # late: who only builds graphs has no binaries
+    import zlib
+
     header = {
       "entry": self.entry,
       "global_size": [print_uop(u) for u in self.global_size],
@@ -92,11 +119,9 @@ class Binary:
       "variables": list(self.variables),
       "ops": print_uop(self.ops),
       "nbytes": print_uop(self.nbytes),
-      "source": self.source,
+      "code": len(self.code),
     }
-    import json  # late: who only builds graphs has no binaries
-
-    return json.dumps(header).encode() + b"\n" + self.code
+    return json.dumps(header).encode() + b"\n" + self.code + zlib.compress(self.source.encode(), 1)
 
   @classmethod
   def from_bytes(cls, data: bytes) -> Binary:
@@ -105,7 +130,7 @@ class Binary:
 
     from tiny_uop.text.parse import parse_uop
 
-    line, newline, code = data.partition(b"\n")
+    line, newline, rest = data.partition(b"\n")
     if not newline:
       raise ValueError("not a serialised Binary: no header line")
     try:
@@ -113,8 +138,8 @@ class Binary:
       grid, group = (tuple([parse_uop(text) for text in header[name]]) for name in ("global_size", "local_size"))
       params = tuple([ParamInfo(slot, dtypes.parse(name), *rest) for slot, name, *rest in header["params"]])
       ops, nbytes = parse_uop(header["ops"]), parse_uop(header["nbytes"])
-      entry, variables, source = header["entry"], tuple(header["variables"]), header["source"]
-      return cls(code, entry, grid, group, params, variables, ops, nbytes, source)
+      entry, variables, size = header["entry"], tuple(header["variables"]), header["code"]
+      return cls(rest[:size], entry, grid, group, params, variables, ops, nbytes, rest[size:])
     except (KeyError, TypeError, AttributeError) as error:
       raise ValueError(f"not a serialised Binary: {type(error).__name__}: {error}") from error
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from inspect import getattr_static
 
-from tiny_runtime import contract
+from tiny_runtime import contract, system
 from tiny_runtime.errors import Broken, Unavailable, printable
 from tiny_runtime.opened import OpenDevice, in_order, make_room
 from tiny_runtime.plugins.discovery import find, plugins
@@ -141,9 +141,11 @@ class Devices:
 
   def trim(self) -> None:
     """Give back to the system what open devices keep only to save time: memory of buffers that are gone, results of
-    captured graphs that nobody holds, pages of mapped files that were read. What comes next takes new memory, which
-    costs more than the old. Devices that cannot (`Capabilities.trims`) keep theirs."""
+    captured graphs that nobody holds, pages of mapped files that were read; and what this process's heap has of memory
+    that was freed. What comes next takes new memory, which costs more than the old. Devices that cannot
+    (`Capabilities.trims`) keep theirs."""
     make_room()
+    system.trim_heap()
 
   def close(self) -> None:
     """Close every device. Their buffers are lost; the next use opens them again."""

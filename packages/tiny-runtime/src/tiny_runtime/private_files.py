@@ -8,7 +8,6 @@ changed, or put in the place of another, is removed and made again.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from tiny_runtime import system
 from tiny_runtime.settings import TINY_CACHE
 from tiny_uop.context import DEBUG, EnvironmentVariable
+from tiny_uop.digests import sha256
 
 XDG_CACHE_HOME = EnvironmentVariable(
   "XDG_CACHE_HOME", "folder of everybody's caches, ours in `tiny` there; empty: `~/.cache` (XDG Base Directory)"
@@ -64,7 +64,7 @@ def folder_in_use(kind: str, *below: str) -> Path:
 
 def key_path(kind: str, key: bytes) -> Path:
   """The file for a key in the folder in use of a kind: its name is the key's digest."""
-  digest = hashlib.sha256(key).hexdigest()
+  digest = sha256(key).hexdigest()
   return folder_in_use(kind, digest[:2]) / digest[2:]
 
 
@@ -162,7 +162,7 @@ def read_payload(path: Path) -> bytes | None:
 def _head(path: Path, payload: bytes) -> bytes:
   """What a file of this name and these contents begins with."""
   key = bytes.fromhex(path.parent.name + path.name)
-  return MAGIC + key + hashlib.sha256(key + payload).digest()
+  return MAGIC + key + sha256(key + payload).digest()
 
 
 def remove_unfit(path: Path) -> None:

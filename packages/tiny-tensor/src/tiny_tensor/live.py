@@ -12,7 +12,7 @@ from itertools import count, takewhile
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from tiny_uop import UOp
+from tiny_uop import Ops, UOp, is_kernel
 
 if TYPE_CHECKING:
   from tiny_tensor.base import TensorBase
@@ -113,10 +113,12 @@ def _file() -> None:
     while open_nodes:
       node = open_nodes.pop()
       if not (place := _place(node)).filed:
-        for s in node.src:
+        # a kernel that somebody gave has no tensors in it
+        sources = node.src[1:] if node.op is Ops.CALL and is_kernel(node.src[0]) else node.src
+        for s in sources:
           readers = _place(s).readers
           readers[ref(node, readers.pop)] = None
-        open_nodes += node.src
+        open_nodes += sources
         place.filed = True
   _unfiled.done(mark)
 

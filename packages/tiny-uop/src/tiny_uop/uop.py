@@ -116,10 +116,10 @@ class UOp(Operators["UOp | float"], Node):
   @recursive
   def key(self: UOp) -> bytes:
     """SHA-256 of the structure; the same in every process."""
-    import hashlib  # late: it loads OpenSSL
+    from tiny_uop.digests import sha256  # late: not every program has a key
 
     head = f"{self.op.name} {self.dtype.name} {self.arg!r} {self.tag!r}".encode()
-    return hashlib.sha256(b"".join([head, *(s.key for s in self.src)])).digest()
+    return sha256(b"".join([head, *(s.key for s in self.src)])).digest()
 
   @cached
   def variables(self: UOp) -> tuple[UOp, ...]:

@@ -17,7 +17,7 @@ from tiny_tensor import Tensor, Variable, dtypes
 from tiny_tensor.nn.state import GGMLBlocks
 from tiny_uop.records import dataclass
 
-__all__ = ["LANES", "Packed", "Plan", "pack", "packs"]
+__all__ = ["LANES", "Packed", "Plan", "pack", "packs", "read_in"]
 
 LANES = 16
 """Rows side by side."""
@@ -274,6 +274,12 @@ def pack(matrices: list[GGMLBlocks]) -> Packed:
   return Packed(rows, columns, plan, _parts(matrices, plan))
 
 
+def read_in(blocks: GGMLBlocks) -> GGMLBlocks:
+  """The same, read from the file, as nothing is scheduled for: what is done with it is scheduled once for all blocks of
+  a shape, wherever they are in the file."""
+  return GGMLBlocks(Tensor(blocks.data.data()), blocks.shape, blocks.format)
+
+
 def _in_pieces(matrix: GGMLBlocks, plan: Plan) -> tuple[Tensor, ...]:
   """The parts of a large matrix, some rows at a time: packing takes several times the memory of what is packed."""
   rows, size = matrix.shape[0], int(matrix.data.nbytes()) // matrix.shape[0]
@@ -294,8 +300,7 @@ def _in_pieces(matrix: GGMLBlocks, plan: Plan) -> tuple[Tensor, ...]:
 def _parts(matrices: list[GGMLBlocks], plan: Plan) -> tuple[Tensor, ...]:
   """The parts of matrices, one below the other."""
   rows = sum(m.shape[0] for m in matrices)
-  # read apart from what is done with them: that is scheduled once for all matrices of a shape, wherever in the file
-  read = [m.on().contiguous().realize() for m in matrices]
+  read = [read_in(m).on() for m in matrices]
   blocks = read[0] if len(read) == 1 else Tensor.cat(*read, dim=0)
   blocks = blocks.pad(((0, -rows % LANES), None, None)) if rows % LANES else blocks
   parts = plan.pack(blocks.contiguous().reshape(-1, LANES, *blocks.shape[1:]))

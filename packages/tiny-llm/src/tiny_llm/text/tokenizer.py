@@ -8,6 +8,7 @@ become characters.
 from __future__ import annotations
 
 import codecs
+from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from tokenizers.pre_tokenizers import Sequence as Steps
 
 from tiny_llm.text.patterns import PRE_TOKENIZERS
 from tiny_llm.text.tokenizer_json import BYTE, CONTROL, HUGGINGFACE, NORMAL, SPACE, UNKNOWN, USER_DEFINED, without_added
+from tiny_llm.text.vocabulary import Vocabulary
 
 MARK = "\ufdd0"
 """A character that is none (Unicode 16, section 23.7), and so in no text that comes from outside."""
@@ -51,8 +53,8 @@ class Tokenizer:
     if not isinstance(kind, str) or kind not in KINDS:
       raise TokenizerError(f"tokenizer.ggml.model is {kind!r}: expected one of {', '.join(KINDS)}")
     self.kind = kind
-    self._tokens: list[str] = list(tokens)
-    self._types = _numbers(keys, "token_type", len(tokens)) or [NORMAL] * len(tokens)
+    self._tokens = Vocabulary(tokens)
+    self._types = array("i", _numbers(keys, "token_type", len(tokens)) or [NORMAL] * len(tokens))
     defaults = KINDS[kind]
     self.bos, self.eos, self.sep, unknown = (
       self._id(keys, names, default) for names, default in zip(_NAMES_OF_IDS, defaults.ids, strict=True)
@@ -71,9 +73,8 @@ class Tokenizer:
     if isinstance(add := keys.get("add_eos_token"), bool):
       self.add_eos = add
     # Longest first, as a shorter one may be a part of a longer one.
-    special = {
-      text: i for i, text in enumerate(self._tokens) if self._types[i] in (CONTROL, USER_DEFINED, UNKNOWN) and text
-    }
+    marked = (i for i, kind in enumerate(self._types) if kind in (CONTROL, USER_DEFINED, UNKNOWN))
+    special = {text: i for i in marked if (text := self._tokens[i])}
     self._special = sorted(special.items(), key=lambda item: -len(item[0].encode()))
     first = self._merged("a") if self._own_spaces else []
     written = bool(first) and self._bytes_of(first[0]).startswith(b" ")  # a space is put in front of a text

@@ -98,12 +98,13 @@ class CapturedGraph:
     self, linears: Sequence[UOp], inputs: Sequence[UOp], outputs: Sequence[UOp] = (),
     temporaries: Collection[UOp] = (), name: str = "graph",
   ) -> None:  # fmt: skip
-    self.linears = tuple(linears)  # keeps every buffer of the graph alive
     self.inputs = tuple(inputs)
     self.outputs = tuple(outputs)
-    calls = [call for linear in self.linears for call in linear.src]
+    calls = [call for linear in linears for call in linear.src]
+    # these are kept alive; the calls and their views are not: launches have their buffers
+    self._used = frozenset([base_of(uop) for call in calls for uop in buffers_of(call)])
     self._launches = [prepare(call) for call in calls]
-    self._check_inputs(calls)
+    self._check_inputs()
     created = linears.created if isinstance(linears, Capture) else first_written(calls, self._launches)
     bases = dict.fromkeys(buffer_below(uop) for uop in self.outputs)
     fresh = tuple(uop for uop in bases if uop in created and uop not in self.inputs)
@@ -223,13 +224,12 @@ class CapturedGraph:
     uses = ((place, slot, used) for call, place in launches for slot, used in enumerate(buffers_of(call)))
     return [(*place, slot, used if used is not uop else None) for place, slot, used in uses if base_of(used) is uop]
 
-  def _check_inputs(self, calls: Sequence[UOp]) -> None:
-    used = {base_of(uop) for call in calls for uop in buffers_of(call)}
+  def _check_inputs(self) -> None:
     for uop in (*self.inputs, *map(buffer_below, self.outputs)):
       if uop.op is not Ops.BUFFER:
         raise ValueError(f"inputs and outputs of a captured graph are BUFFERs, got {uop!r}; realize it first")
     for uop in self.inputs:
-      if uop not in used:
+      if uop not in self._used:
         raise ValueError(f"input {uop!r} is not used by the captured schedules, so another could not take its place")
     if len(set(self.inputs)) != len(self.inputs):
       raise ValueError("the same BUFFER is given as two inputs; give it once")

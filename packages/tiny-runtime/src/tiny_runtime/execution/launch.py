@@ -27,7 +27,7 @@ from tiny_uop.origins import Origin, origins_of
 class Loaded:
   """A kernel compiled and loaded on one device, with its launch sizes computed as far as they are known."""
 
-  __slots__ = ("_fixed", "_last", "binary", "key", "name", "opened", "program")
+  __slots__ = ("_fixed", "_last", "binary", "key", "name", "opened", "program", "uses")
 
   def __init__(self, opened: OpenDevice, binary: Binary, program: Program, kernel: UOp) -> None:
     self.opened = opened
@@ -36,6 +36,9 @@ class Loaded:
     self.binary = binary
     self.program = program
     self.name = binary.entry
+    # a parameter that is neither read nor written was optimised away; it still needs memory to point to
+    self.uses = [(p.slot, p.read, p.written or not p.read) for p in binary.params]
+    """(number of the argument, whether it is read, whether it is written)."""
     sizes = (*binary.global_size, *binary.local_size, binary.ops, binary.nbytes)
     self._fixed = None if any(size.variables for size in sizes) else binary.sizes({})
     self._last: tuple[list[int], tuple[tuple[int, ...], tuple[int, ...], int, int]] | None = None
@@ -111,8 +114,7 @@ class KernelLaunch:
     self.loaded, self.origins = loaded, origins
     self.buffers = list(buffers)
     """In the order of the CALL's arguments."""
-    # a parameter that is neither read nor written was optimised away; it still needs memory to point to
-    self.uses = [(p.slot, p.read, p.written or not p.read) for p in loaded.binary.params]
+    self.uses = loaded.uses
     self.values = Values()
     self.bind(values)
 

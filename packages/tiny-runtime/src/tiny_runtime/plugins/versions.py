@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -10,6 +9,7 @@ import sys
 from functools import cache
 
 from tiny_runtime.plugins.installed import Distribution, by_name, headers, installed, normal
+from tiny_uop.digests import sha256
 
 OWN = ("tiny-runtime", "tiny-uop")
 
@@ -58,7 +58,7 @@ def edited(name: str, package: Distribution | None) -> str:
 
 def state(folder: str) -> str:
   """A hash of the names, sizes and times of all files in a folder, but for bytecode."""
-  files = hashlib.sha256()
+  files = sha256()
   for place, folders, names in os.walk(folder):
     folders[:] = sorted(name for name in folders if name != "__pycache__")
     for path in (os.path.join(place, name) for name in sorted(names)):

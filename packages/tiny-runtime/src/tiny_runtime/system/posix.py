@@ -21,7 +21,7 @@ __all__ = [
   "APART", "BINARY", "CPUID", "DROPS_PAGES", "FORKS", "READ_FLAGS", "Forked", "address_of", "allocated_bytes",
   "drop_pages", "end_with_children", "features", "forked", "how_ended", "lend", "machine", "make_executable",
   "memory_bytes", "new_pages", "open_files", "others_may_write", "processor_list", "processors", "release", "replace",
-  "resident_bytes", "stranger", "symbol", "thread_count",
+  "resident_bytes", "stranger", "symbol", "thread_count", "trim_heap",
 ]  # fmt: skip
 
 # *** the machine ***
@@ -122,6 +122,15 @@ DROPS_PAGES = hasattr(mmap, "MADV_DONTNEED")
 def drop_pages(mapped: mmap.mmap) -> None:
   """Let the system have the pages of a file that is mapped for reading: the next access reads them again."""
   mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def trim_heap() -> None:
+  """Give back the pages that `malloc` keeps of what was freed, wherever they lie between others (glibc has such a
+  function)."""
+  import ctypes
+
+  if address := symbol("malloc_trim"):
+    ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_size_t)(address)(0)
 
 
 @cache

@@ -20,7 +20,7 @@ __all__ = [
   "APART", "BINARY", "CPUID", "DROPS_PAGES", "FORKS", "READ_FLAGS", "Forked", "address_of", "allocated_bytes",
   "drop_pages", "end_with_children", "features", "forked", "how_ended", "lend", "machine", "make_executable",
   "memory_bytes", "new_pages", "open_files", "others_may_write", "processor_list", "processors", "release", "replace",
-  "resident_bytes", "stranger", "symbol", "thread_count",
+  "resident_bytes", "stranger", "symbol", "thread_count", "trim_heap",
 ]  # fmt: skip
 
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
@@ -167,6 +167,10 @@ DROPS_PAGES = False
 
 def drop_pages(mapped: mmap.mmap) -> None:
   """For other systems: this one has the pages of mapped files when it wants them."""
+
+
+def trim_heap() -> None:
+  """For other systems: this one's heap gives pages back by itself."""
 
 
 LIBRARIES = ("ucrtbase", "vcruntime140", "kernel32", "ntdll")

@@ -9,7 +9,6 @@ rank sends 2·(n−1)/n of the bytes (Rabenseifner, "Optimization of collective 
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +32,7 @@ from tiny_uop import (
   value_nodes,
 )
 from tiny_uop.context import ContextVar
+from tiny_uop.digests import sha256
 from tiny_uop.graph import chain
 from tiny_uop.locks import shared_lock
 
@@ -116,7 +116,7 @@ class _Move:
     sizes = [_elements(_numbers(s.region(i, x.shape))) for i in range(len(s.devices))]
     self._extent = min(sizes), max(sizes)
     words = f"{s} {regions}".replace("@=", "@")
-    self._token = hashlib.sha256(words.encode()).hexdigest()[:16]
+    self._token = sha256(words.encode()).hexdigest()[:16]
 
   def within(self, row: Sequence[int]) -> dict[int, UOp]:
     """What the devices of a row get, all of which are of this process: by copies."""
@@ -564,7 +564,7 @@ def digest_of(sink: UOp) -> str:
 
 def noted(lines: Sequence[str]) -> str:
   """A digest of lines, which `graph_lines` gives back."""
-  digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+  digest = sha256("\n".join(lines).encode()).hexdigest()[:16]
   with _lock:
     _graphs[digest] = tuple(lines)
     while len(_graphs) > _GRAPHS:

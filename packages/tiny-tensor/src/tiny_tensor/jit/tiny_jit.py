@@ -150,6 +150,7 @@ class TinyJit(Generic[P, R]):
       raise JitError(f"the function assigns to an argument that it also reads as {where}: pass it once")
     name = getattr(self.fxn, "__qualname__", type(self.fxn).__qualname__).rpartition("<locals>.")[2]
     self._program, self._around, self._quick = Program(run, self.prune, name), around, quick_call(args, kwargs)
+    self._seen = None
     return run.result
 
   def _checked(self, program: Program[R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:

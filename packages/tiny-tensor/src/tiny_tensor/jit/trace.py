@@ -6,13 +6,13 @@ the part they play: the n-th argument, the n-th that came to life in the call, t
 existed before, data from Python with their digest.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from tiny_runtime import Capture, Device, buffer_of
 from tiny_tensor.capturing import Recording
 from tiny_uop import Ops, UOp
+from tiny_uop.digests import sha256
 from tiny_uop.records import dataclass
 
 
@@ -43,7 +43,7 @@ class _Parts(dict[UOp, tuple[Any, ...]]):
     if (storage := Device.storage(device)) is not None and storage.persistent:
       return ("file", *what)
     if storage is not None:
-      return ("data", *what, hashlib.blake2b(buffer_of(buffer).look(), digest_size=16).hexdigest())
+      return ("data", *what, sha256(buffer_of(buffer).look()).hexdigest())
     return ("new", *what, len(self)) if buffer in self.created else ("outside", *what, number)
 
   def argument(self, uop: UOp) -> tuple[Any, ...]:

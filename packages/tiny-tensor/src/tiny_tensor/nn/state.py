@@ -1,24 +1,39 @@
 """The tensors of a model by name, and the files they are kept in."""
 
 from collections.abc import MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tiny_tensor.io.archives import tar_extract, zip_extract
-from tiny_tensor.io.files import TensorIO
-from tiny_tensor.io.ggml import GGMLBlocks, ggml_data_to_tensor
-from tiny_tensor.io.gguf import gguf_blocks, gguf_load
-from tiny_tensor.io.npy import npy_load, npy_save, npz_load, npz_save
-from tiny_tensor.io.safetensors import safe_load, safe_load_metadata, safe_save
-from tiny_tensor.io.torch_file import torch_load
 from tiny_tensor.pytree import children_of
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
+from tiny_uop.lazy import lazy_names
+
+if TYPE_CHECKING:
+  from tiny_tensor.io.archives import tar_extract, zip_extract
+  from tiny_tensor.io.files import TensorIO
+  from tiny_tensor.io.ggml import GGMLBlocks, ggml_data_to_tensor
+  from tiny_tensor.io.gguf import gguf_blocks, gguf_load
+  from tiny_tensor.io.npy import npy_load, npy_save, npz_load, npz_save
+  from tiny_tensor.io.safetensors import safe_load, safe_load_metadata, safe_save
+  from tiny_tensor.io.torch_file import torch_load
 
 __all__ = [
   "GGMLBlocks", "TensorIO", "get_parameters", "get_state_dict", "ggml_data_to_tensor", "gguf_blocks", "gguf_load",
   "load_state_dict", "npy_load", "npy_save", "npz_load", "npz_save", "safe_load", "safe_load_metadata", "safe_save",
   "tar_extract", "torch_load", "zip_extract",
 ]  # fmt: skip
+
+# a program reads files of one format, and each is imported when it does
+_NAMES = {
+  "archives": ("tar_extract", "zip_extract"),
+  "files": ("TensorIO",),
+  "ggml": ("GGMLBlocks", "ggml_data_to_tensor"),
+  "gguf": ("gguf_blocks", "gguf_load"),
+  "npy": ("npy_load", "npy_save", "npz_load", "npz_save"),
+  "safetensors": ("safe_load", "safe_load_metadata", "safe_save"),
+  "torch_file": ("torch_load",),
+}
+__getattr__ = lazy_names(__name__, **{name: f"..io.{module}" for module, names in _NAMES.items() for name in names})
 
 
 def get_state_dict(obj: object, prefix: str = "", tensor_type: type = Tensor) -> dict[str, Tensor]:
