@@ -33,8 +33,10 @@ def asked(kernel: UOp, caches: CacheSizes = CACHES) -> list[UOp]:
   return [u for found in prefetches(prefetch(linear, replace(TARGET, caches=caches)), PACKED).values() for u in found]
 
 
-@pytest.mark.parametrize(("width", "count"), [(64, 5), (100, 8)])
-def test_rows_are_asked_for_some_before(width: int, count: int) -> None:
+@pytest.mark.parametrize(
+  ("width", "count", "ahead"), [(64, 5, ROWS_AHEAD), (100, 8, ROWS_AHEAD), (512, 17, ROWS_AHEAD // 2)]
+)
+def test_rows_are_asked_for_some_before(width: int, count: int, ahead: int) -> None:
   """All lines of a row, whose number is the one so much further on: in the next bag, too, but not behind the last."""
   lines = asked(bags(9, 32, 4096, width))
   assert len(lines) == count, "a row may begin anywhere in a line"
@@ -43,7 +45,7 @@ def test_rows_are_asked_for_some_before(width: int, count: int) -> None:
   bag, i = sorted(place.ranges, key=lambda r: r.arg[0])
   for at in ((0, 0), (3, 31), (8, 30), (8, 31)):
     there = place.substitute({bag: bag.const_like(at[0]), i: i.const_like(at[1])})
-    assert there.vmin == there.vmax == min(at[0] * 32 + at[1] + ROWS_AHEAD, 9 * 32 - 1)
+    assert there.vmin == there.vmax == min(at[0] * 32 + at[1] + ahead, 9 * 32 - 1)
 
 
 def test_small_tables_and_long_rows_are_left_to_the_processor() -> None:

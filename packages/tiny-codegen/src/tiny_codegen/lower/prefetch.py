@@ -9,7 +9,7 @@ A processor fetches by itself what is read in order. Four kinds of lines it does
 - **Gaps.** A loop packs every second row of an image, or a few elements of each row of a matrix. Each iteration asks
   for what the iteration `AHEAD` later reads.
 - **Looked up.** A loop adds up rows of a table whose numbers are in memory (embedding bags). Each iteration asks for
-  the row whose number is `ROWS_AHEAD` further on, which it reads for that.
+  the row whose number is `ROWS_AHEAD` further on, or half of that, which it reads for that.
 
     for k:                                     for k:
       a = LOAD x[k * 4096 + tile * 16]    →      PREFETCH x[k * 4096 + (tile + 1) * 16] ("read", 2)
@@ -46,9 +46,11 @@ MOST_BLOCKS = 16
 """Iterations of a loop that stores a tile in blocks."""
 AHEAD = 16
 """Iterations after which a loop that packs reads what it asks for: some hundred cycles."""
-ROWS_AHEAD = 8
-"""Rows of a table after which a loop reads the one that it asks for."""
-MOST_ROW_LINES = 20
+ROWS_AHEAD = 16
+"""Rows of a table after which a loop reads the one that it asks for; of rows of more than FEW_ROW_LINES half as many,
+so that what is asked for stays in the first cache level until then."""
+FEW_ROW_LINES = 10
+MOST_ROW_LINES = 36
 """Lines of a row that is asked for: of longer ones a processor finds most by itself."""
 LEAST_PACKED = 64
 """Iterations of a loop that packs: those at its end ask for what may not be read."""
@@ -368,20 +370,25 @@ def _looked_up(program: Program) -> dict[UOp, list[UOp]]:
   large = {p for p, size in program.read.items() if size > program.caches.second}
   for loop, reads in _innermost_sums(program) if large else ():
     numbers = {
-      u: _further_on(u, loop.counter, program) for u in reads if u.dtype.count == 1 and u.dtype.kind != "float"
+      u: _further_on(u, loop.counter, program, 0) for u in reads if u.dtype.count == 1 and u.dtype.kind != "float"
     }
-    ahead = {u: later for u, later in numbers.items() if later is not None}
+    known = {u for u, later in numbers.items() if later is not None}
     rows = [u for u in reads if u.src[0].src[0] in large and u.dtype.count > 1 and u.src[0].src[1].dtype.count == 1]
-    lines, pieces = [], 1
+    lines: list[tuple[UOp, UOp, int]] = []
+    pieces = 1
     for (pointer, offset), spans in _spans((_without_gate(u.src[0]), u.dtype) for u in rows).items():
-      if offset is not None and not ahead.keys().isdisjoint(offset.toposort):
+      if offset is not None and not known.isdisjoint(offset.toposort):
         bytes_of_lines = itertools.chain(*[_lines(first, behind) for first, behind in joined(spans, GAP)])
-        later = offset.substitute(ahead)
-        lines += [_element(pointer, later, byte).prefetch() for byte in bytes_of_lines]
+        lines += [(pointer, offset, byte) for byte in bytes_of_lines]
         # loops that take a row piece by piece
-        pieces = max(pieces, _sizes(offset.ranges.difference(*[u.ranges for u in ahead])))
+        pieces = max(pieces, _sizes(offset.ranges.difference(*[u.ranges for u in known])))
     if 0 < len(lines) * pieces <= MOST_ROW_LINES:
-      found[loop.counter] = lines
+      rows_ahead = ROWS_AHEAD if len(lines) * pieces <= FEW_ROW_LINES else ROWS_AHEAD // 2
+      found_on = {u: _further_on(u, loop.counter, program, rows_ahead) for u in known}
+      later = {u: on for u, on in found_on.items() if on is not None}
+      found[loop.counter] = [
+        _element(pointer, offset.substitute(later), byte).prefetch() for pointer, offset, byte in lines
+      ]
   return found
 
 
@@ -391,14 +398,14 @@ def _without_gate(index: UOp) -> UOp:
   return index.replace(src=(index.src[0], offset.src[1] if offset.op is Ops.WHERE else offset))
 
 
-def _further_on(load: UOp, loop: UOp, program: Program) -> UOp | None:
-  """The LOAD of the number ROWS_AHEAD further on, at most the last one of its buffer, which outlives the loop: the next
+def _further_on(load: UOp, loop: UOp, program: Program, rows: int) -> UOp | None:
+  """The LOAD of the number `rows` further on, at most the last one of its buffer, which outlives the loop: the next
   sum goes on there. None for what may be written, or is gated, or not read in order."""
   index = load.src[0]
   if index.src[0] not in program.read or len(index.src) > 2 or stride(index.src[1], loop) != 1:
     return None
   place, last = (
-    index.src[1] + ROWS_AHEAD,
+    index.src[1] + rows,
     index.src[1].const_like(program.read[index.src[0]] // load.dtype.itemsize - 1),
   )
   return load.replace(src=(index.replace(src=(index.src[0], (place < last).where(place, last))), *load.src[1:]))
