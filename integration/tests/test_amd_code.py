@@ -396,7 +396,8 @@ def test_conformance_of_machine_code() -> None:
 @needs_compiler
 @pytest.mark.parametrize("chip", ["1201", pytest.param("942", marks=pytest.mark.nightly), "950"])
 def test_some_conformance_of_machine_code_of_other_chips(chip: str) -> None:
-  conformance("kfd_backend", "level1 or level2", "--every", "25", name=f"CODE{chip}")
+  """Every eighth case of each test of levels 0 to 2."""
+  conformance("kfd_backend", "not level3 and not level4 and not level5", "--every", "8", name=f"CODE{chip}")
 
 
 @pytest.mark.nightly

@@ -439,7 +439,7 @@ class _Taken:
   def matrix(self) -> list[Op]:
     op, name = self.op, self.name
     found = re.match(
-      r"v_(wmma|mfma)_(f32|f16|bf16|i32|f64)_(\d+)x(\d+)x(\d+)_?(?:(\d+)b_)?((?:bf16|f16|f32|f64|iu8|iu4|i8|fp8|bf8)(?:_(?:fp8|bf8))?)(_1k)?$",
+      r"v_(wmma|mfma|swmmac|smfmac)_(f32|f16|bf16|i32|f64)_(\d+)x(\d+)x(\d+)_?(?:(\d+)b_)?((?:bf16|f16|f32|f64|iu8|iu4|i8|fp8|bf8)(?:_(?:fp8|bf8))?)(_1k)?$",
       name,
     )
     if found is None:
@@ -450,6 +450,8 @@ class _Taken:
     op.offset, op.offset2 = numbers
     op.wait[0] = 4 if result == "i32" else _ELEMENTS[result]
     op.dst = self.result()
+    if kind in ("swmmac", "smfmac"):
+      return self.sparse_product(kind, result, int(m), int(k))
     if any(self.values.get(field) for field in ("cbsz", "abid")) or self.values.get("blgp") and result != "f64":
       raise self.unknown()
     for slot in range(3):
@@ -468,6 +470,25 @@ class _Taken:
     # the least that there is between it and who uses its result
     passes = {32: 8, 16: 4, 4: 2}[int(m)] * (2 if op.wait[1] > 1 and int(m) > 4 or types[0] in ("f32", "f64") else 1)
     op.wait[2] = passes + 3
+    return self.done("v_mfma")
+
+  def sparse_product(self, kind: str, result: str, m: int, k: int) -> list[Op]:
+    """A product that is added to its result, and whose A has two in four elements."""
+    op, values = self.op, self.values
+    for slot in range(2):
+      self.source(slot, f"src{slot}", result)
+    op.src[2], op.space = op.dst, 1
+    op.mods[2] = 0
+    if kind == "swmmac":
+      self.source(3, "src2", "b32")
+      op.bytes, op.words = k, 4
+      op.parts = values.get("index_key_16bit", 0)
+      return self.done("v_wmma")
+    self.source(3, "idx", "b32")
+    op.bytes, op.words, op.wait[1] = m, k, 1
+    op.wait[2] = {32: 8, 16: 4}[m] + 3
+    each = k * m // 64
+    op.parts = 0 if values.get("cbsz") else values.get("abid", 0) & 32 // each - 1
     return self.done("v_mfma")
 
   def dual(self) -> list[Op]:

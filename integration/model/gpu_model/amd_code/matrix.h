@@ -25,6 +25,13 @@ static f64 element(Wave& w, int reg, int lane, int index, int kind, bool sign) {
   return 0;
 }
 
+// Where of 4 elements that follow one another each of two is, 2 bits for each: the lane's own, of the set that the
+// instruction names. `each`: elements with those that are zero, of which a lane has half.
+static int sparse_place(Wave& w, const Op& o, int lane, int k, int each) {
+  u32 places = w.v[o.src[3] - VECTOR][lane] >> o.parts * each;
+  return k / 2 * 4 + (places >> 2 * k & 3);
+}
+
 static void whole_wave(Wave& w) {
   if (w.exec != ALL) fault("a product of matrices takes all lanes, and some are off");
 }
@@ -40,7 +47,7 @@ static void read_rows(Wave& w, int reg, int count) {
   for (int n = 0; n < count; n++) lanes_of(w, reg + n, ALL);
 }
 
-// V_WMMA_*_16X16XK. RDNA 3: lane n has row n % 16 of A, and column n % 16 of B, both halves of a wave the same; C has in
+// V_WMMA_*_16X16XK, and V_SWMMAC (space: 1), of whose A two in four elements are there: src3 says which. RDNA 3: lane n has row n % 16 of A, and column n % 16 of B, both halves of a wave the same; C has in
 // register r row 2 r + n / 16, column n % 16. RDNA 4: the halves of a wave have the two halves of K; C has row
 // 8 (n / 16) + r. bytes: K; words: the generation; offset, offset2: types of A and B; wait[0]: of C (F32, F16, BF16, I8).
 static void wmma(Wave& w, const Op& o) {
@@ -48,13 +55,22 @@ static void wmma(Wave& w, const Op& o) {
   const int K = o.bytes, split = o.words == 4 ? 2 : 1, each = K / split, kinds[2] = {o.offset, o.offset2}, result = o.wait[0];
   f64 in[2][16][64];
   for (int side = 0; side < 2; side++) {
-    int reg = o.src[side] - VECTOR, bits = size_of(kinds[side]), count = std::max(1, each * bits / 32);
+    const bool sparse = side == 0 && o.space;
+    int own = sparse ? each / 2 : each, reg = o.src[side] - VECTOR, bits = size_of(kinds[side]), count = std::max(1, own * bits / 32);
     bool sign = o.mods[side] & NEG;
     read_rows(w, reg, count), after_product(w, reg, count);
+    if (sparse) {
+      read_rows(w, o.src[3] - VECTOR, 1), after_product(w, o.src[3] - VECTOR, 1);
+      memset(in[0], 0, sizeof in[0]);
+    }
     for (int lane = 0; lane < 32; lane++)
-      for (int k = 0; k < each; k++) {
+      for (int k = 0; k < own; k++) {
         f64 x = element(w, reg, lane, k, kinds[side], sign);
         int row = lane % 16, at = split == 2 ? lane / 16 * each + k : k;
+        if (sparse) {
+          in[0][row][lane / 16 * each + sparse_place(w, o, lane, k, each)] += x;
+          continue;
+        }
         if (split == 1 && lane >= 16 && memcmp(&x, &in[side][row][at], sizeof x))
           fault("the halves of the wave have different elements of %c", 'A' + side);
         in[side][row][at] = x;
@@ -95,7 +111,7 @@ static void wmma(Wave& w, const Op& o) {
   w.multiplier = w.valus, w.multiplied_first = o.dst - VECTOR, w.multiplied_count = count;
 }
 
-// V_MFMA_*_MxNxK, of B blocks. Lane n has row (or column) n % M of A (or B), of block n / M % B, and of K the elements
+// V_MFMA_*_MxNxK, of B blocks, and V_SMFMAC (space: 1), of whose A two in four elements are there. Lane n has row (or column) n % M of A (or B), of block n / M % B, and of K the elements
 // from n / (M B) times its own number on. Of C and D lane n has column n % N; register r has, of 64 / N groups of
 // lanes, rows 4 (64 / N) (r / 4) + 4 (n / N) + r % 4; of float64 rows 4 r + n / 16. Blocks of more than 16 lanes come
 // one after the other in registers, those of 4 × 4 are in lanes. bytes: M; words: K; wait[1]: B; wait[2]: passes.
@@ -105,11 +121,17 @@ static void mfma(Wave& w, const Op& o) {
   const int kinds[2] = {o.offset, o.offset2}, size = result == F64 ? 2 : 1;
   static thread_local f64 in[2][16][32][128];
   for (int side = 0; side < 2; side++) {
-    int reg = o.src[side] - VECTOR, count = std::max(1, each * size_of(kinds[side]) / 32);
+    const bool sparse = side == 0 && o.space;
+    int own = sparse ? each / 2 : each, reg = o.src[side] - VECTOR, count = std::max(1, own * size_of(kinds[side]) / 32);
     read_rows(w, reg, count);
+    if (sparse) read_rows(w, o.src[3] - VECTOR, 1), memset(in[0], 0, sizeof in[0]);
     for (int lane = 0; lane < 64; lane++)
-      for (int k = 0; k < each; k++) {
+      for (int k = 0; k < own; k++) {
         f64 x = element(w, reg, lane, k, kinds[side], true);
+        if (sparse) {
+          in[0][lane / M % B][lane % M][lane / (M * B) * each + sparse_place(w, o, lane, k, each)] += x;
+          continue;
+        }
         if (result == F64 && o.mods[side] & NEG) x = -x;
         in[side][lane / M % B][lane % M][lane / (M * B) * each + k] = x;
       }
