@@ -34,3 +34,24 @@ def test_attention(kind: str) -> None:
   )  # fmt: skip
   error = 2e-3 if kind == "half" else 2e-6
   np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=error, atol=error)
+
+
+def test_gradients_where_some_see_nothing() -> None:
+  """Results and gradients of these are 0, not 0/0."""
+  rng = np.random.default_rng(0)
+  given = [rng.standard_normal((1, 2, 256, 16)).astype(np.float32) for _ in range(3)]
+  mask = rng.random((256, 256)) < 0.5
+  mask[::7] = False
+  ours = [Tensor(x).realize().requires_grad_() for x in given]
+  q, k, v = ours
+  got = functional.scaled_dot_product_attention(q, k, v, Tensor(mask).realize())
+  got.square().sum().backward()
+  found = [got, *[x.grad for x in ours if x.grad is not None]]
+  names = [call.src[0].arg.name for call in plan_tensors(found)[0].src]
+  assert len([name for name in names if name.startswith("softmax_")]) == 3
+  got.realize(*found[1:])
+  theirs = [torch.tensor(x, requires_grad=True) for x in given]
+  want = torch.nn.functional.scaled_dot_product_attention(*theirs, attn_mask=torch.from_numpy(mask))
+  want.square().sum().backward()
+  for a, b in zip(found, [want.detach(), *[x.grad for x in theirs]], strict=True):
+    np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-5)

@@ -273,7 +273,10 @@ class _Attention:
     conditions = [{f for f in t.factors if f.dtype.kind == "bool"} for t in (own, dot)]
     divisor = [*(mine - theirs).elements()]
     values = product(own.values, w.dtype)
-    if [*(theirs - mine).elements()] != sums or conditions[0] != conditions[1] or len(divisor) != 1:
+    more = list(conditions[1] - conditions[0])  # results that are 0 where a row says so, whatever was summed
+    if [*(theirs - mine).elements()] != sums or not conditions[0] <= conditions[1] or len(divisor) != 1:
+      return None
+    if any(w.lane in c.ranges for c in more):
       return None
     if k.src[0] is not c.src[0] or values is None:
       return None
@@ -286,6 +289,8 @@ class _Attention:
       return None
     out = self.pointer(self.u).index(simplify(flatten(own.place, self.u.shape).substitute({c: k}))).load()
     value = (sides[1] * (out if out.dtype is w.dtype else out.cast(w.dtype))).reduce(Ops.ADD, k) * over.src[1]
+    if more:
+      value = together(more).where(value, UOp.const(w.dtype, 0))
     held = self.pointer(node).index(simplify(flatten(dot.place, node.shape))).load()
     return {held: value}
 
