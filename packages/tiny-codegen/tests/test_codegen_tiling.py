@@ -359,3 +359,39 @@ def test_panels_in_a_part_of_the_sets_of_a_cache_are_packed(columns: int, cheape
     if (t.lanes, t.rows, t.rows_from, t.lanes_of.slot) == (64, 4, Rows.DIRECT, 2) and t.panels == 1
   }
   assert min(costs, key=lambda lanes_from: costs[lanes_from]) is cheapest
+
+
+def phases(size: int, channels: int, taps: int) -> UOp:
+  """A transposed convolution with a step of two: `out[o, 2 * x + p] = sum(x[c, x + p + t] * w[c, o, p, t])`."""
+  o, x, p = UOp.range(32, 0), UOp.range(size, 1), UOp.range(2, 2)
+  c, t = UOp.range(channels, 3, AxisType.REDUCE), UOp.range(taps, 4, AxisType.REDUCE)
+  row = size + taps
+  image = UOp.param(1, dtypes.float32.ptr(channels * row)).index(c * row + x + p + t).load()
+  filters = UOp.param(2, dtypes.float32.ptr(channels * 64 * taps)).index(((c * 32 + o) * 2 + p) * taps + t).load()
+  out = UOp.param(0, dtypes.float32.ptr(64 * size)).index(o * (2 * size) + x * 2 + p)
+  return UOp.sink(out.store((image * filters).reduce(Ops.ADD, c, t)).end(o, x, p), arg=KernelInfo("phases"))
+
+
+@pytest.mark.parametrize(("size", "channels", "taps"), [(28, 16, 2), (15, 8, 1), (32, 24, 2)])
+def test_phases_of_a_transposed_convolution_share_a_tile(size: int, channels: int, taps: int, run_kernel: Any) -> None:
+  root = phases(size, channels, taps)
+  for target in (AVX512, AVX2):
+    opts = choose_opts(root, target)
+    assert opts[0] == Opt(OptOps.UPCAST, 2, 0) or target is not AVX512  # where registers are few it may not pay
+    image, filters = data(channels, size + taps), data(channels, 32, 2, taps)
+    (got, *_) = run_kernel(root.replace(arg=KernelInfo("phases", opts)), (np.zeros(64 * size, "f4"), image, filters))
+    wanted = sum(
+      np.einsum("cxp,cop->oxp", np.stack([image[:, p + t :][:, :size] for p in (0, 1)], -1), filters[..., t])
+      for t in range(taps)
+    )
+    np.testing.assert_allclose(got.reshape(32, size, 2), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_taps_of_a_gradient_are_no_phases() -> None:
+  """`out[o, 3 * y + x] = sum(image[y + s, x] * g[o, s])`: both loops of the window move the image alone."""
+  o, y, x, s = UOp.range(32, 0), UOp.range(3, 1), UOp.range(3, 2), UOp.range(64, 3, AxisType.REDUCE)
+  image = UOp.param(1, dtypes.float32.ptr(66 * 3)).index((y + s) * 3 + x).load()
+  g = UOp.param(2, dtypes.float32.ptr(32 * 64)).index(o * 64 + s).load()
+  out = UOp.param(0, dtypes.float32.ptr(32 * 9)).index(o * 9 + y * 3 + x)
+  root = UOp.sink(out.store((image * g).reduce(Ops.ADD, s)).end(o, y, x), arg=KernelInfo("taps"))
+  assert Opt(OptOps.UPCAST, 2, 0) not in choose_opts(root, AVX512)[:1]

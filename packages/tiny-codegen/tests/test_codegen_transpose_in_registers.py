@@ -50,3 +50,17 @@ def test_rows_are_read_and_written_together(rows: int, widths: set[int]) -> None
     u.dtype.count for u in linear if u.op is Ops.LOAD and any(p.op is Ops.PARAM and p.arg == 2 for p in u.toposort)
   }
   assert stored == read == widths
+
+
+@pytest.mark.parametrize(("phases", "widths"), [(2, {32}), (3, {1})])
+def test_lanes_of_two_rows_are_written_by_turns(phases: int, widths: set[int], run_kernel: Any) -> None:
+  """`out[phases * i + p] = x[i] * w[p]`, lanes of i."""
+  i, p = UOp.range(16, 0), UOp.range(phases, 1)
+  x, w = UOp.param(1, dtypes.float32.ptr(16)).index(i).load(), UOp.param(2, dtypes.float32.ptr(phases)).index(p).load()
+  out = UOp.param(0, dtypes.float32.ptr(16 * phases)).index(i * phases + p).store(x * w).end(i, p)
+  kernel = UOp.sink(out, arg=KernelInfo("turns", (Opt(OptOps.VECTOR, 0, 16), Opt(OptOps.UPCAST, 1, phases))))
+  stores = [u for u in compile_kernel(kernel, TARGET).src[1].toposort if u.op is Ops.STORE]
+  assert {u.src[1].dtype.count for u in stores} == widths
+  left, right = np.arange(16, dtype=np.float32), np.arange(1, phases + 1, dtype=np.float32)
+  (got, *_) = run_kernel(kernel, (np.zeros(16 * phases, np.float32), left, right))
+  np.testing.assert_array_equal(got.reshape(16, phases), np.outer(left, right))

@@ -81,3 +81,23 @@ def test_paddings_of_a_value_make_one_choice(kernels: Kernels) -> None:
   x = (new(4, 8) + 1).pad(((0, 0), (1, 1))).pad(((0, 0), (1, 1)))
   (kernel,) = kernels(x)
   assert count(kernel, Ops.WHERE) == 1
+
+
+def phased(before: int) -> UOp:
+  """Each element of an image, repeated, times the filter of its phase: a transposed convolution from an offset on."""
+  image = new(5, 1, 9, 1).expand((5, 4, 9, 2)).reshape((5, 4, 18)).shrink(((0, 5), (0, 4), (before, 16 + before)))
+  filters = new(5, 4, 1, 2).expand((5, 4, 9, 2)).reshape((5, 4, 18)).shrink(((0, 5), (0, 4), (before, 16 + before)))
+  return (image * filters).reduce_axes(Ops.ADD, (0,))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_phases_of_a_sum_of_products_are_a_loop(before: int, kernels: Kernels) -> None:
+  (kernel,) = kernels(phased(before))
+  assert extents(kernel, AxisType.LOOP) == [4, 8, 2]
+  assert count(kernel, Ops.FLOORDIV) == 0
+
+
+def test_an_image_that_is_repeated_keeps_its_rows(kernels: Kernels) -> None:
+  image = new(5, 4, 8, 1).expand((5, 4, 8, 2)).reshape((5, 4, 16))
+  (kernel,) = kernels((image * new(5, 1, 16).expand((5, 4, 16))).reduce_axes(Ops.ADD, (0,)))
+  assert extents(kernel, AxisType.LOOP) == [4, 16]

@@ -117,7 +117,9 @@ def test_conv3d_of_a_flat_volume_is_conv2d() -> None:
   close(layer(Tensor(x)), expected[:, :, None])
 
 
-@pytest.mark.parametrize(("stride", "padding", "output_padding"), [(1, 0, 0), (2, 0, 0), (2, 1, 1), (1, 1, 0)])
+@pytest.mark.parametrize(
+  ("stride", "padding", "output_padding"), [(1, 0, 0), (2, 0, 0), (2, 1, 0), (2, 1, 1), (3, 1, 1), (1, 1, 0), (5, 0, 0)]
+)
 def test_conv_transpose2d(stride: int, padding: int, output_padding: int) -> None:
   layer = nn.ConvTranspose2d(3, 2, 3, stride=stride, padding=padding, output_padding=output_padding)
   x = data(2, 3, 4, 5)

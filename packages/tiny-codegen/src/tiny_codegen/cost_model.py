@@ -103,6 +103,8 @@ class CostModel:
   """More for the rows of a transposed tile, shared by them."""
   crowded_rows: float = 5.0
   """More for each piece of such rows, where those of all lanes are in lines of the same sets of a cache."""
+  crowded_lanes: float = 0.16
+  """More for each element that is stored on its own, for each lane, where those of all lanes are in such lines."""
 
   # *** reading operands: factors on a step of the sum ***
 

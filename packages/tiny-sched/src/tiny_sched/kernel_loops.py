@@ -2,7 +2,9 @@
 
 Split: where a kernel has `r // a` or `r % a` of a counter r below n, and a divides n, r is `outer * a + inner`, and the
 loop becomes two. Loops over the output are split only where rows stay long enough for vectors: a few divisions cost
-less than stores that are apart.
+less than stores that are apart. Where one factor of a sum of products has a value for each remainder, as the filter of
+a transposed convolution has, and the other one for each quotient, they are split at any length, and also where r is
+counted from a constant: each phase is a convolution of its own then.
 
 Flatten: loops i (outer) and j (inner, extent n) become one where every index expression has them as c*n*i + c*j. With
 m = n*i + j that is c*m, so the flattened kernel is the old one with i = 0 and j = m.
@@ -27,14 +29,35 @@ _DIVISIONS = (Ops.FLOORDIV, Ops.FLOORMOD)
 def _cut(nodes: Sequence[UOp]) -> tuple[UOp, int] | None:
   """(loop, where to cut it): the smallest divisor by which a counter is divided."""
   found: dict[UOp, int] = {}
+  phases = _phases(nodes)
   for u in nodes:
-    if u.op in _DIVISIONS and u.src[0].op is Ops.RANGE and u.src[1].op is Ops.CONST:
-      loop, divisor = u.src[0], int(u.src[1].arg)
-      size = known(loop.src[0])
-      least = 2 if loop.arg[1] is AxisType.REDUCE else SHORTEST_ROW
+    if u.op in _DIVISIONS and u.src[1].op is Ops.CONST and (loop := _counter(u.src[0])) is not None:
+      divisor = int(u.src[1].arg)
+      size = known(loop.src[0]) if u.src[0] is loop or loop in phases else None
+      least = 2 if loop.arg[1] is AxisType.REDUCE or loop in phases else SHORTEST_ROW
       if size is not None and least <= divisor < size and size % divisor == 0:
         found[loop] = min(found.get(loop, divisor), divisor)
   return next(iter(found.items()), None)
+
+
+def _counter(u: UOp) -> UOp | None:
+  """The loop that an expression counts, from zero or from a constant; None if it is none."""
+  counter = u.src[0] if u.op is Ops.ADD and u.src[1].op is Ops.CONST else u
+  return counter if counter.op is Ops.RANGE else None
+
+
+def _phases(nodes: Sequence[UOp]) -> frozenset[UOp]:
+  """The loops of results of which a sum of products has one factor for each remainder."""
+  found: set[UOp] = set()
+  for u in nodes:
+    if u.op is Ops.REDUCE and u.arg[0] is Ops.ADD and u.src[0].op is Ops.MUL:
+      divided = [
+        {(c, v.op) for v in s.toposort if v.op in _DIVISIONS and (c := _counter(v.src[0])) is not None}
+        for s in u.src[0].src
+      ]
+      for a, b in (divided, divided[::-1]):
+        found |= {r for r, op in a if op is Ops.FLOORMOD and (r, Ops.FLOORDIV) in b and r not in u.src[1:]}
+  return frozenset(found)
 
 
 @memoised

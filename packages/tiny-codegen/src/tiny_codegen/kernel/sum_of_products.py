@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.kernel.expressions import stride, terms
-from tiny_codegen.kernel.loops import extent, iterations, kind
+from tiny_codegen.kernel.loops import extent, iterations, kind, size_of
 from tiny_codegen.kernel.memory import gate_of, gates_of
 from tiny_uop import AxisType, Ops, PtrDType, UOp
 from tiny_uop.records import dataclass
@@ -134,3 +134,25 @@ class SumOfProducts:
   def outputs(self) -> float:
     """Sums."""
     return iterations(self.end.src[1:])
+
+  @cached_property
+  def phases(self) -> int:
+    """Sums that are written out around it."""
+    return int(iterations(self._written_out))
+
+  @cached_property
+  def between(self) -> int:
+    """Results of phases that are neighbours in memory, between those of another loop."""
+    loops = {stride(self.end.src[0].src[0].src[1], r): r for r in self._written_out}
+    run = 1
+    while run in loops:
+      run *= size_of(loops.pop(run))
+    return run
+
+  @cached_property
+  def _written_out(self) -> tuple[UOp, ...]:
+    return tuple([r for r in self.end.src[1:] if kind(r) is AxisType.UPCAST])
+
+  def phases_of(self, operand: Operand) -> int:
+    """For how many of them an operand has values of their own."""
+    return self.phases if self.phases > 1 and not operand.loops.isdisjoint(self._written_out) else 1

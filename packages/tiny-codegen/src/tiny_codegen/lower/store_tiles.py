@@ -16,6 +16,7 @@ loop reads them back, computes the rest, and stores it:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tiny_codegen.kernel.expressions import row_major, stride
 from tiny_codegen.kernel.loops import IN_TILE, kind, next_loop_id, own_loops, size_of, substitute_simplified
@@ -74,11 +75,22 @@ def _tile_of(end: UOp, target: Target) -> tuple[tuple[UOp, ...], list[UOp], list
   if not sums or not all(u.ranges.issuperset(tile) for u in sums):
     return None
   kinds, count = [AxisType.LOOP] * len(rows), size
-  if step == 1:
+  neighbours = _neighbours(offset, rows)
+  run = math.prod(map(size_of, neighbours))
+  if step == 1 or step == run == 2:  # lanes of two rows are stored by turns
     if sum(u.op in GroupOp.Elementwise and not u.ranges.isdisjoint(rows) for u in written) <= MOST_WRITTEN:
       return None
   else:
     count = min(target.lanes(value.dtype), SQUARE)
-    kinds = [AxisType.UPCAST if size_of(r) >= LEAST_ROWS and stride(offset, r) == 1 else AxisType.LOOP for r in rows]
+    kinds = [AxisType.UPCAST if run >= LEAST_ROWS and r in neighbours else AxisType.LOOP for r in rows]
   looped = math.prod([size_of(r) for r, axis in zip(rows, kinds) if axis is AxisType.LOOP]) * size // count
   return None if size % count or looped == 1 else (tile, sums, kinds, count)
+
+
+def _neighbours(offset: UOp, rows: Sequence[UOp]) -> list[UOp]:
+  """The loops of rows along which results are neighbours: each step of one begins where those before end."""
+  found, run = list[UOp](), 1
+  while (loop := next((r for r in rows if r not in found and stride(offset, r) == run), None)) is not None:
+    found.append(loop)
+    run *= size_of(loop)
+  return found

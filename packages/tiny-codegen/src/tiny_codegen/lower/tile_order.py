@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from tiny_codegen.kernel.memory import in_register
 from tiny_uop import Ops, UOp
@@ -72,23 +72,24 @@ def factors(step: UOp) -> tuple[UOp, ...]:
 
 def _waves(sums: Sequence[Sequence[UOp]]) -> list[list[tuple[int, int]]]:
   """The steps of a tile as (accumulator, step), in the order in which they are added: those together that come after
-  as many others. What comes after what follows from the steps of an accumulator, and from the factors that products
-  share: of the two, that which fewer products have, which in a tile is the element of a row."""
+  as many others, and of these those next to each other that share an element, which needs a register no longer. What
+  comes after what follows from the steps of an accumulator, and from the factors that products share: of the two, that
+  which fewer products have, which in a tile is the element of a row."""
   uses = Counter(factor for steps in sums for step in steps for factor in set(factors(step)))
   rows = [[min(factors(step), key=lambda factor: uses[factor]) for step in steps] for steps in sums]
   levels: dict[UOp, int] = {}
   for _ in range(sum(map(len, rows))):  # as often as it takes, if no element has to come before itself
     before = dict(levels)
-    for chain in rows:
-      for step, element in enumerate(chain):
-        after = levels[chain[step - 1]] + 1 if step else 0
+    for elements in rows:
+      for step, element in enumerate(elements):
+        after = levels[elements[step - 1]] + 1 if step else 0
         levels[element] = max(levels.get(element, 0), after)
     if levels == before:
       break
   else:
     levels = {}
-  waves: dict[int, list[tuple[int, int]]] = {}
-  for place, chain in enumerate(rows):
-    for step, element in enumerate(chain):
-      waves.setdefault(levels.get(element, step), []).append((place, step))
-  return [waves[level] for level in sorted(waves)]
+  waves: dict[int, dict[UOp, list[tuple[int, int]]]] = {}
+  for place, elements in enumerate(rows):
+    for step, element in enumerate(elements):
+      waves.setdefault(levels.get(element, step), {}).setdefault(element, []).append((place, step))
+  return [list(chain.from_iterable(waves[level].values())) for level in sorted(waves)]

@@ -9,7 +9,7 @@ the same way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tiny_codegen.kernel.columns import vector_of
 from tiny_codegen.kernel.expressions import terms
@@ -57,10 +57,27 @@ def _group(group: UOp, most: int) -> UOp | None:
       stores = [along[at] for at in run]
       wide.update(dict.fromkeys(stores))
       wide[stores[0]] = stores[0].src[0].store(vector_of([s.src[1] for s in stores]))
+  places: dict[Place, dict[int, UOp]] = {}
+  for (place, _), along in lanes.items():
+    places.setdefault(place, {}).update({at: store for at, store in along.items() if store not in wide})
+  for along in places.values():
+    for run in _runs(along, most):
+      stores = [along[at] for at in run]
+      values = [s.src[1] for s in stores]
+      if _by_turns(values):
+        wide.update(dict.fromkeys(stores))
+        wide[stores[0]] = stores[0].src[0].store(vector_of(values))
   if not wide:
     return None
   new = [wide.get(e, e) for e in effects]
   return UOp.group(*[e for e in new if e is not None])
+
+
+def _by_turns(scalars: Sequence[UOp]) -> bool:
+  """Whether scalars are the lanes of two vectors by turns: renderers write that as one shuffle."""
+  (a, b), (first,) = (s.src[0] for s in scalars[:2]), scalars[0].arg
+  turns = all(s.src[0] is (a, b)[place % 2] and s.arg == (first + place // 2,) for place, s in enumerate(scalars))
+  return turns and a is not b and a.dtype is b.dtype
 
 
 # *** loads ***

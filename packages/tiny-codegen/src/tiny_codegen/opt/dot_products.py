@@ -3,11 +3,13 @@ loop."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from tiny_codegen.errors import KernelOptError
 from tiny_codegen.instructions.dot_product import DotProduct, steps_of
-from tiny_codegen.kernel.loops import extent
+from tiny_codegen.kernel.expressions import stride
+from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.matrix.tensor_cores import made_of
 from tiny_codegen.opt.apply import apply_opts
@@ -15,8 +17,9 @@ from tiny_codegen.target import Target
 from tiny_codegen.tiling.choose import best_tiling
 from tiny_codegen.tiling.k_blocking import block_of
 from tiny_codegen.tiling.tiles import Tiling
-from tiny_uop import Opt, OptOps, UOp
+from tiny_uop import AxisType, Opt, OptOps, UOp
 
+MOST_PHASES = 8  # of a transposed convolution: more accumulators than that leave no rows to a tile
 Way = tuple[list[Opt], SumOfProducts, Tiling]
 
 
@@ -30,7 +33,32 @@ def best_ways(root: UOp, found: SumOfProducts, target: Target) -> list[Way]:
 
 def ways(root: UOp, found: SumOfProducts, target: Target) -> list[tuple[list[Opt], SumOfProducts]]:
   """What may be applied to a kernel before it is tiled, nothing for one, and what it is then."""
-  return [([], found), *_in_blocks(root, found, target), *_with_dot_products(root, found, target)]
+  return [
+    ([], found), *_in_phases(root, found, target), *_in_blocks(root, found, target),
+    *_with_dot_products(root, found, target),
+  ]  # fmt: skip
+
+
+def _in_phases(root: UOp, found: SumOfProducts, target: Target) -> list[tuple[list[Opt], SumOfProducts]]:
+  """A short loop whose results lie between those of another one, as the phases of a transposed convolution, written out
+  in each tile: what is stored are rows then, where it would be every second element. Others that both operands depend
+  on come with it, where that makes a tile of few rows larger."""
+  loops = [r for r in found.end.src[1:] if kind(r) is AxisType.LOOP and extent(r) is not None]
+  steps = {stride(found.end.src[0].src[0].src[1], r): r for r in loops}
+  phase = steps.get(1)
+  if phase is None or size_of(phase) > MOST_PHASES or (along := steps.get(size_of(phase))) is None:
+    return []
+  a, b = found.operands
+  if not any(phase in o.loops and along not in o.loops for o in (a, b)):
+    return []  # no filter that each phase has for itself: both are taps, as in the gradient of a convolution
+  others = [r for r in loops if r in a.loops & b.loops and r is not phase and size_of(r) <= MOST_PHASES]
+  changed = []
+  for written in ([phase], [phase, *others]) if others else ([phase],):
+    if math.prod(map(size_of, written)) <= MOST_PHASES:
+      opts = [Opt(OptOps.UPCAST, r.arg[0], 0) for r in written]
+      kernel = SumOfProducts.of(apply_opts(root, tuple(opts), target))
+      changed += [(opts, kernel)] if kernel is not None else []
+  return changed
 
 
 def _in_blocks(root: UOp, found: SumOfProducts, target: Target) -> list[tuple[list[Opt], SumOfProducts]]:

@@ -65,9 +65,9 @@ class TilingChooser(OptList):
     outside = [r.arg[0] for r in tiling.image_loops(found)] if tiling.rows_from is Rows.IMAGE else []
     images: tuple[int, ...] = ()
     if tiling.lanes_from is Lanes.WHOLE and tiling.rows_from in (Rows.DIRECT, Rows.TILE):
-      self._reorder([*shared, *others, *[i for i in own if i != lane_loop], row_loop, lane_loop])
+      self._reorder([*shared, *[i for i in own if i != lane_loop], *others, row_loop, lane_loop])
     elif tiling.lanes_from is Lanes.WHOLE:
-      self._reorder([*shared, *others, *own, row_loop])
+      self._reorder([*shared, *[i for i in own if i != lane_loop], *others, lane_loop, row_loop])
     elif outside:
       if tiling.images > 1:
         image = self.split(OptOps.SPLIT, tiling.outermost(found).arg[0], tiling.images)

@@ -30,6 +30,7 @@ ROWS: tuple[int, ...] = (14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2)
 LONG_RUN = 16  # steps of a sum that use up a cache line
 NEAR = 1.04  # of an estimate: others within it are as good
 FEW_TILES = 20  # of a loop: of so many, a smaller last one matters
+FEW_ROWS = 4  # of a loop: with fewer another one may be better
 LEAST_ROWS = 8  # that reuse enough of what they read
 
 
@@ -89,7 +90,9 @@ def _plans(c: SumOfProducts, target: Target) -> Iterator[TileCost]:
     # rows next to each other in memory, as near as can be; any where many steps of the sum are next to each other
     near = {r: abs(rows_of.step(r) or 1 << 62) for r in c.own_loops(rows_of)}
     along = any(rows_of.step(r) == 1 and r.src[0].vmax >= LONG_RUN for r in c.reduce.src[1:])
-    for row_loop in sorted(near, key=lambda r: (near[r], r.arg[0]))[: len(near) if along else 1]:
+    row_loops = sorted(near, key=lambda r: (near[r], r.arg[0]))
+    enough = next((place for place, r in enumerate(row_loops, 1) if size_of(r) >= FEW_ROWS), len(near))
+    for row_loop in row_loops[: len(near) if along else enough]:
       for lane_loop in c.own_loops(lanes_of):
         known: dict[str, float] = {}
         taps: dict[UOp, tuple[float, tuple[UOp, ...]]] = {}

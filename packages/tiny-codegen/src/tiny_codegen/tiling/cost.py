@@ -82,19 +82,24 @@ class TileCost:
   @property
   def row_bytes(self) -> int:
     """Bytes of the lanes of one step of the sum."""
-    return self.lanes * self.lanes_of.itemsize
+    return self.lanes * self.lanes_of.itemsize * self.c.phases_of(self.lanes_of)
 
   @property
   def panel(self) -> float:
     """Bytes of one packed panel."""
-    return self.lanes * self.c.length * self.lanes_of.itemsize
+    return self.row_bytes * self.c.length
+
+  @property
+  def tile(self) -> int:
+    """Vectors of results that are summed side by side."""
+    return self.rows * self.vectors * self.c.phases
 
   @cached_property
   def written(self) -> tuple[UOp, int]:
     """The loop of the sum of which steps are written out, and how many: all that a window slides along, if their
     vectors fit into registers, else those of another loop, of which each reads elements of its own; as many as divide
     it of others."""
-    last, tile = self.summed[-1], self.rows * self.vectors
+    last, tile = self.summed[-1], self.tile
     if self.c.reduce.src[0].op not in (Ops.MUL, Ops.MMA) or extent(last) is None:
       return last, 1
     if self.slide is None:
@@ -102,7 +107,8 @@ class TileCost:
     # where multiply-adds do not spread scalars themselves, one that is being spread has a register, too
     spare = self.cost.spare_registers + (not self.target.has_masks)
     taps = size_of(last)
-    if taps <= self.cost.window_steps and tile + taps * self.vectors + spare <= self.target.vector_registers:
+    vectors = taps * self.vectors * self.c.phases_of(self.lanes_of)
+    if taps <= self.cost.window_steps and tile + vectors + spare <= self.target.vector_registers:
       return last, taps
     apart = [r for r in self.summed[-2::-1] if extent(r) is not None and not self._slides(r)]
     if len(self.summed) > 2:  # a loop of a few taps alone would begin again and again
@@ -129,7 +135,7 @@ class TileCost:
     return loop if steps == extent(loop) else None
 
   def _tap(self, loop: UOp) -> tuple[float, tuple[UOp, ...]]:
-    if not has_room(self.rows * self.vectors, self.target):
+    if not has_room(self.tile, self.target):
       return 1.0, ()
     if loop not in self.taps:
       self.taps[loop] = share_inside(self.c.reduce, loop, (self.lane_loop, self.row_loop))
@@ -137,12 +143,12 @@ class TileCost:
 
   def _apart(self, loop: UOp) -> int:
     """Steps of a loop that are written out which share no elements: all of a window's, if they are not too many."""
-    size, tile = size_of(loop), self.rows * self.vectors
+    size, tile = size_of(loop), self.tile
     return size if size <= self.cost.window_steps and size * tile <= self.cost.window_written_out else self._part(loop)
 
   def _part(self, loop: UOp) -> int:
     """Steps of a long loop that are written out."""
-    size, tile = size_of(loop), self.rows * self.vectors
+    size, tile = size_of(loop), self.tile
     return next((n for n in (4, 3, 2) if size % n == 0 and n * tile <= self.cost.written_out), 1)
 
   @property
@@ -278,14 +284,14 @@ class TileCost:
   @of_loops
   def _along_lanes(self) -> bool:
     """Whether results along the lanes are adjacent."""
-    return self._stored(self.lane_loop)
+    return self.c.between <= 2 and self._stored(self.lane_loop)
 
   @of_loops
   def _along_rows(self) -> bool:
     return self._stored(self.row_loop)
 
   def _stored(self, loop: UOp) -> bool:
-    return stride(self.c.end.src[0].src[0].src[1], loop) == 1
+    return stride(self.c.end.src[0].src[0].src[1], loop) == self.c.between
 
   # *** what it costs ***
 
@@ -331,7 +337,7 @@ class TileCost:
     return steps * each
 
   def _has_registers(self) -> bool:
-    return self.rows * self.vectors + self.vectors + 1 <= self.target.vector_registers
+    return self.tile + self.vectors * self.c.phases_of(self.lanes_of) + 1 <= self.target.vector_registers
 
   def _takes_rows(self) -> bool:
     return self.rows <= self.row_size
@@ -376,8 +382,7 @@ class TileCost:
     """(steps of the sum in all tiles, cycles of one if all it reads is there)."""
     lane_waste = self._computed_lanes() / self.lane_size
     row_waste = self._computed_rows() / self.row_size
-    tile = self.rows * self.vectors
-    steps = self.c.outputs * self.c.length * self.inside * lane_waste * row_waste / (tile * self.width)
+    steps = self.c.outputs * self.c.length * self.inside * lane_waste * row_waste / (self.tile * self.width)
     return steps, self._step(self.vectors, self.rows)
 
   def _reading_lanes(self, lanes_from: Lanes, rows_stream: bool) -> float:
@@ -388,7 +393,8 @@ class TileCost:
         each += self.lanes * self.cost.gather
       else:
         each = self._where_it_is(each)
-      each *= self.cost.computed if self.lanes_of.computed else 1.0
+      plain = self.lanes_of.value.op is Ops.LOAD and self.target.has_masks
+      each *= (self.cost.gated if plain else self.cost.computed) if self.lanes_of.computed else 1.0
     else:
       delivered = self._delivered(lanes_from, rows_stream)
       nbytes = self.row_bytes
@@ -411,7 +417,7 @@ class TileCost:
       each *= self._from_second() * self._leaving(self._image_bytes())
     elif rows_from is Rows.DIRECT:
       each *= self._from_memory()
-    each += (self.cost.tile + self.cost.tile_vector * self.rows * self.vectors) / self.c.length
+    each += (self.cost.tile + self.cost.tile_vector * self.tile) / self.c.length
     return self._work[0] * each
 
   def _where_it_is(self, each: float) -> float:
@@ -442,9 +448,10 @@ class TileCost:
     share = self.slide if loop is self.summed[-1] else None
     scalars = rows if share is None else ((rows - 1) * share + steps) / steps
     by_lane = self._by_lane(vectors, rows)
-    loads = scalars / (self.width if by_lane else 1) + vectors
+    scalars += (self.c.phases_of(self.rows_of) - 1) * (1 if share is not None else scalars)
+    loads = scalars / (self.width if by_lane else 1) + vectors * self.c.phases_of(self.lanes_of)
     spread = scalars * self.cost.word_products if self.c.instruction is not None and not by_lane else 0.0
-    multiplying = (rows * vectors + spread) / rate(self.c, self.target)
+    multiplying = (rows * vectors * self.c.phases + spread) / rate(self.c, self.target)
     products = max(multiplying, loads / self.cost.loads, self.cost.latency)
     return products + self.cost.loop / steps + self.cost.load_cycles * loads
 
@@ -454,7 +461,7 @@ class TileCost:
     if (self.c.reduce.dtype if product is None else product.dtype_a) not in self.target.multiplies_by_lane:
       return False
     adjacent = self.rows_of.step(self.row_loop) == 1
-    registers = rows * vectors + (-(-rows // self.width) if adjacent else rows)
+    registers = rows * vectors * self.c.phases + (-(-rows // self.width) if adjacent else rows)
     steps = self.rows_of.step(self.summed[-1]) == 1 and self.written[1] % self.width == 0
     return (adjacent or steps) and registers < self.target.vector_registers
 
@@ -665,17 +672,21 @@ class TileCost:
       # whole lines of what goes past the caches are not read, so that it does not matter where they are
       touched = outputs * itemsize + self.lanes_of.nbytes + self.rows_of.nbytes
       streams = touched > KEPT and self.lanes * itemsize % CACHE_LINE == 0
-      piece = int(self.c.outputs) if streams else self.lanes * panels
-      return outputs / self.width + self._pieces(outputs, itemsize, piece)
-    if self._along_rows() and self.rows >= LEAST_ROWS:
+      piece = int(self.c.outputs) if streams else self.lanes * panels * self.c.between
+      return outputs * self.c.between / self.width + self._pieces(outputs, itemsize, piece)
+    rows = self.rows * self.c.between
+    if self._along_rows() and rows >= LEAST_ROWS:
       # the tiles of a row follow each other soon enough, and the next row, too
       each = self.cost.store_transposed
       if (stride(self.c.end.src[0].src[0].src[1], self.lane_loop) or 0) % self.cost.same_sets == 0:
-        each += self.cost.crowded_rows * self.rows.bit_count() / self.rows  # in runs of powers of two
+        each += self.cost.crowded_rows * rows.bit_count() / rows  # in runs of powers of two
       else:
-        each += self.cost.short_rows / self.rows
-      return outputs * each + self._pieces(outputs, itemsize, max(row_size, self.cost.neighbours))
-    return outputs * self.cost.scatter + self._pieces(outputs, itemsize, self.rows)
+        each += self.cost.short_rows / rows
+      return outputs * each + self._pieces(outputs, itemsize, max(row_size * self.c.between, self.cost.neighbours))
+    each = self.cost.scatter
+    if (stride(self.c.end.src[0].src[0].src[1], self.lane_loop) or 0) % self.cost.same_sets == 0:
+      each += self.cost.crowded_lanes * self.lanes
+    return outputs * each + self._pieces(outputs, itemsize, rows)
 
   def _again(self, rows_from: Rows, panels: int) -> float:
     """Cycles for rows that are read from memory again for other panels."""

@@ -17,6 +17,7 @@ from tiny_uop.records import dataclass
 from tiny_uop.shape import all_known, prod
 
 CHANNELS = "channels and kernels of convolutions"
+MOST_PHASES = 4  # of an axis of a transposed convolution that one kernel computes together
 SUMMED_AT_ONCE = 4096  # places, in the gradient of a kernel
 
 
@@ -133,14 +134,20 @@ class ConvMixin(TensorBase):
     spread = spread.reshape((groups, per_in, per_out, *split)).flip(*range(3, 3 + 2 * axes, 2))
     order = (0, 2, *range(4, 4 + 2 * axes, 2), 1, *range(3, 3 + 2 * axes, 2))
     w = spread.permute(*order).reshape((groups * per_out * math.prod(steps), per_in, *taps))
-    y = pad_last(self, [(t - 1, t - 1) for t in taps]).conv2d(w, groups=groups).contiguous()
+    y = pad_last(self, [(t - 1, t - 1) for t in taps]).conv2d(w, groups=groups)
+    # each phase is a loop of the convolution's kernel where there are few and results are as many of each
+    phases = all_known(self.shape) and all(step <= MOST_PHASES for step in steps)
+    y = y if phases else y.contiguous()
     places = y.shape[2:]
     y = y.reshape((y.shape[0], groups * per_out, *steps, *places))
     y = y.permute(0, 1, *(a for i in range(axes) for a in (2 + axes + i, 2 + i)))
     y = y.reshape((y.shape[0], groups * per_out, *(n * step for n, step in zip(places, steps))))
     ends = [size - t * step for size, t, step in zip(sizes, taps, steps)]  # beyond the last tap
-    y = pad_last(y, [(-before, end - after + e) for (before, after), end, e in zip(around, ends, extra, strict=True)])
-    return y if bias is None else y + bias.reshape((1, -1, *(1,) * axes))
+    cut = [(-before, end - after + e) for (before, after), end, e in zip(around, ends, extra, strict=True)]
+    more = [-(int(n) + sum(c)) % step if phases else 0 for n, c, step in zip(y.shape[2:], cut, steps)]
+    y = pad_last(y, [(before, after + m) for (before, after), m in zip(cut, more)])
+    y = y if bias is None else y + bias.reshape((1, -1, *(1,) * axes))
+    return pad_last(y.contiguous(), [(0, -m) for m in more]) if any(more) else y
 
   def _spaced(self, axis: int, step: int) -> Self:
     """The elements along an axis with `step - 1` zeros between them."""
