@@ -241,6 +241,20 @@ def test_many_threads_share_as_many_parts(root: UOp, threads: int) -> None:
   assert shares[1] >= max(threads // 2, shares[0])
 
 
+@pytest.mark.parametrize("threads", [8, 16, 32, 64, 128])
+@pytest.mark.parametrize(
+  "root",
+  [matmul(1024, 1024, 1024), matmul(512, 512, 512, "tt"), places(8, 512, 128, 28 * 28), places(8, 64, 256, 56 * 56)],
+)
+def test_shares_of_many_threads_are_even(root: UOp, threads: int) -> None:
+  """The one with most has at most 7 % more than an equal share; tilings that do not divide so are left."""
+  target = replace(AVX512, threads=threads)
+  made = apply_opts(root, choose_opts(root, target), target)
+  (shared,) = [r for r in loops_of(made).values() if kind(r) is AxisType.THREAD]
+  shares = size_of(shared)
+  assert -(-shares // threads) * threads <= 1.07 * shares
+
+
 @pytest.mark.parametrize(("form", "rows"), [("nn", 6), ("tt", 8)])
 def test_turned_tiles_are_stored_in_few_pieces(form: str, rows: int) -> None:
   """To lines that are a power of two apart: six rows are two pieces of each."""

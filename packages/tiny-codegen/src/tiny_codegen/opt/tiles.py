@@ -24,6 +24,9 @@ class TilingChooser(OptList):
   """OptList for a sum of products."""
 
   tiling: Tiling | None = None
+  first: Sequence[Opt] = ()
+  """What was applied before, and made the kernel's sum `tiled`."""
+  tiled: SumOfProducts | None = None
 
   def contract(self) -> bool:
     """Tile a sum of products as `choose.py` finds best; False where the kernel is none, or lanes along the sum are
@@ -38,7 +41,8 @@ class TilingChooser(OptList):
   def take_tiling(self, first: Sequence[Opt], found: SumOfProducts, tiling: Tiling) -> bool:
     """Tile the sum of products that the kernel is after some choices in a given way; False where that does not fit."""
     taken = self.attempt(lambda: self.take(*first) and self._tile(found, tiling) and self.fits())
-    self.tiling = tiling if taken else self.tiling
+    if taken:
+      self.first, self.tiled, self.tiling = first, found, tiling
     return taken
 
   def fits(self) -> bool:
@@ -118,16 +122,17 @@ class TilingChooser(OptList):
     """Of these loops those that the kernel still has."""
     return tuple([i for i in loops if i in loops_of(self.root)])
 
-  def share(self, tiling: Tiling) -> None:
+  def share(self, tiling: Tiling) -> float:
     """THREAD on the loop of a sum of products that is best shared. A block of its iterations stays where the loop was:
-    what has been packed around it is there for all of the block. Two loops become one first, where one alone has too
-    few iterations for all threads."""
+    what has been packed around it is there for all of the block. Several loops become one first, where one alone has
+    too few iterations for all threads. Gives back what is lost by dividing, in parts of the time."""
     for sharing in sharings(self.root, tiling, self.target):
-      if sharing.merged is None:
+      if not sharing.merged:
         self._share_one(sharing)
-        return
-      if self.attempt(partial(self._share_two, sharing)):
-        return
+        return sharing.cost
+      if self.attempt(partial(self._share_several, sharing)):
+        return sharing.cost
+    return 0.0
 
   def _share_one(self, sharing: Sharing) -> None:
     before = [r.arg[0] for r in self.root.src[0].src[1:] if kind(r) is AxisType.LOOP]
@@ -135,16 +140,17 @@ class TilingChooser(OptList):
     if self.take(Opt(OptOps.THREAD, sharing.loop, sharing.block if sharing.block > 1 else 0)) and sharing.block > 1:
       self._reorder([inside if i == sharing.loop else i for i in before])
 
-  def _share_two(self, sharing: Sharing) -> bool:
-    assert sharing.merged is not None
+  def _share_several(self, sharing: Sharing) -> bool:
+    *whole, last = sharing.merged
     before = [r.arg[0] for r in self.root.src[0].src[1:] if kind(r) is AxisType.LOOP]
     inside = next_loop_id(self.root)
-    if sharing.block > 1 and not self.take(Opt(OptOps.SPLIT, sharing.merged, sharing.block)):
+    if sharing.block > 1 and not self.take(Opt(OptOps.SPLIT, last, sharing.block)):
       return False
-    if not self.take(Opt(OptOps.MERGE, sharing.loop, sharing.merged), Opt(OptOps.THREAD, sharing.loop, 0)):
+    merges = [Opt(OptOps.MERGE, sharing.loop, loop) for loop in (*whole, last)]
+    if not self.take(*merges, Opt(OptOps.THREAD, sharing.loop, 0)):
       return False
     if sharing.block > 1:
-      self._reorder([inside if i == sharing.merged else i for i in before])
+      self._reorder([inside if i == last else i for i in before])
     return self.fits()
 
   def _reorder(self, wanted: list[int]) -> None:

@@ -28,10 +28,14 @@ from tiny_codegen.opt.vector_cost import Cost, nodes_of_body
 from tiny_codegen.opt.workgroups import choose_group_opts
 from tiny_codegen.staging.stage import stage_twins
 from tiny_codegen.target import FEW_THREADS, KEPT, Target
+from tiny_codegen.tiling.choose import ranked_tilings
+from tiny_codegen.tiling.tiles import EVEN_ENOUGH
 from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, PtrDType, UOp, dtypes
 
 THREAD_WORK = 32768
-SHARES = 4  # of a thread, with which the division among many is even enough
+TRIED = 3  # tilings that read their operands alike
+LESS = 0.93  # of an estimate: so much better, another tiling is worth its division among threads
+SHARES = 8  # of a thread, with which the division among many is even enough
 THREAD_BLOCK = 64
 MAX_CHOICES = 20000
 MAX_NODES = 1200  # of a loop body that has been written out: more costs compile time and instruction cache
@@ -75,6 +79,8 @@ def choose(root: UOp, target: Target) -> tuple[tuple[Opt, ...], UOp]:
         chooser.unroll()
   if target.has_threads:
     chooser.threads()
+    if chooser.lost > EVEN_ENOUGH and target.threads > FEW_THREADS:
+      chooser = chooser.shared_better(root)
   return tuple(chooser.opts), chooser.root
 
 
@@ -91,6 +97,7 @@ class Chooser(TilingChooser):
   blocks: dict[int, int] = field(default_factory=dict)  # of padded loops: iterations that a thread takes at a time
   registers: int = 1  # vector registers that one value takes
   side_by_side: int | None = None  # the loop over rows that are read so
+  lost: float = 0.0  # by dividing a tiled sum of products among threads, in parts of its time
 
   def take_transposed(self) -> bool:
     """Read a copy that is transposed in squares; False where it is none."""
@@ -378,7 +385,8 @@ class Chooser(TilingChooser):
     if stride(index.src[1], row) != 1 or len(outer) != 1 or len(index.src) > 2:
       return None
     size, far = extent(outer[0]) or 0, (stride(index.src[1], outer[0]) or 0) * loads[0].dtype.itemsize
-    return int(outer[0].arg[0]) if far >= FAR and size % STREAMS == 0 and size >= STREAMS * 16 else None
+    enough = STREAMS * (self.target.threads if self.target.threads > FEW_THREADS else 16)
+    return int(outer[0].arg[0]) if far >= FAR and size % STREAMS == 0 and size >= enough else None
 
   def _reused(self) -> list[UOp]:
     """Output loops by how many loads in reductions do not depend on them, most first."""
@@ -424,13 +432,33 @@ class Chooser(TilingChooser):
 
   # *** threads ***
 
+  def shared_better(self, root: UOp) -> Chooser:
+    """Choices with another tiling of the kernel, whose time with its division among many threads is less by the
+    estimates; these, if there is none. Tilings that are alike divide alike: a few of each kind are tried."""
+    assert self.tiling is not None and self.tiled is not None
+    best, tried = self, Counter[object]()
+    enough = self.tiling.cycles * (1 + self.lost) * LESS
+    for tiling in ranked_tilings(self.tiled, self.target):
+      if best.tiling is None or tiling.cycles >= min(best.tiling.cycles * (1 + best.lost), enough):
+        break
+      kind = (tiling.lane_loop, tiling.row_loop, tiling.lanes_from, tiling.rows_from)
+      if tried[kind] >= TRIED:
+        continue
+      tried[kind] += 1
+      other = Chooser(root, self.target)
+      if other.take_tiling(self.first, self.tiled, tiling):
+        other.threads()
+        if tiling.cycles * (1 + other.lost) < min(best.tiling.cycles * (1 + best.lost), enough):
+          best = other
+    return best
+
   def threads(self) -> None:
     """THREAD on an outer loop when the kernel is worth it."""
     nodes = self.root.toposort
     if Cost(self.root).scalar() < THREAD_WORK:
       return
     if self.tiling is not None:
-      self.share(self.tiling)
+      self.lost = self.share(self.tiling)
       return
     ends = self.root.src
     if any(e.op is not Ops.END for e in ends):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 
 from tiny_codegen.cost_model import CACHE_LINE, CostModel
@@ -88,16 +90,21 @@ def divides(loop: UOp, amount: int) -> bool:
 
 # *** how threads share loops ***
 
+EVEN_ENOUGH = 0.05
+"""Of the time, that may be lost by dividing among threads; another division is looked for where it is more."""
+UNEVEN = 0.1
+"""Of the time, that uneven shares count for besides."""
+
 
 @dataclass(frozen=True)
 class Sharing:
   """How threads share the output loops of a tiled sum of products: a loop, and how many iterations at a time; or each
-  iteration of it with so many at a time of `merged`, a loop inside of it."""
+  iteration of it with those of `merged`, loops inside of it, of the last so many at a time."""
 
   cost: float
   loop: int
   block: int
-  merged: int | None = None
+  merged: tuple[int, ...] = ()
 
 
 def sharings(root: UOp, tiling: Tiling, target: Target) -> list[Sharing]:
@@ -109,13 +116,14 @@ def sharings(root: UOp, tiling: Tiling, target: Target) -> list[Sharing]:
   depends on a loop that runs in order for each block, since that loop is inside. Where lanes are read from memory,
   iterations that follow each other stay next to each other there; and so should rows: those of images that threads
   share are other images for each. The last panel, or tile, of a shared loop is as large as the others, whatever is left
-  for it (see `peel`). For many threads two loops may be shared as one.
+  for it (see `peel`). For many threads two loops may be shared as one, or three where two are uneven.
   """
   order = [r for r in root.src[0].src[1:] if kind(r) is AxisType.LOOP]
   choices = [*_one_loop(root, order, tiling, target)]
-  if target.threads > FEW_THREADS:
-    choices += _two_loops(root, order, tiling, target)
-  return sorted(choices, key=lambda s: (s.cost, s.loop, s.block, s.merged or 0))
+  for count in (2, 3) if target.threads > FEW_THREADS else ():
+    if min([s.cost for s in choices], default=1.0) > EVEN_ENOUGH:
+      choices += _several_loops(root, order, tiling, target, count)
+  return sorted(choices, key=lambda s: (s.cost, s.loop, s.block, s.merged))
 
 
 def _one_loop(root: UOp, order: list[UOp], tiling: Tiling, target: Target) -> Iterator[Sharing]:
@@ -132,25 +140,25 @@ def _one_loop(root: UOp, order: list[UOp], tiling: Tiling, target: Target) -> It
         yield Sharing(_shared_cost(more, size // block, threads), loop.arg[0], block)
 
 
-def _two_loops(root: UOp, order: list[UOp], tiling: Tiling, target: Target) -> Iterator[Sharing]:
+def _several_loops(root: UOp, order: list[UOp], tiling: Tiling, target: Target, count: int) -> Iterator[Sharing]:
   packed = _packed(root, order, tiling, target.cost)
-  for depth, outer in enumerate(order):
-    for deeper in range(depth + 1, len(order)):
-      inner = order[deeper]
-      most, size = extent(outer) or 0, extent(inner) or 0
-      if min(most, size) < 2:
-        continue
-      between = [r for r in order[:deeper] if r is not outer]
-      beyond = _beyond(tiling, outer, 1) + _beyond(tiling, inner, 1)
-      for block in (n for n in range(1, size) if size % n == 0):
-        apart = _apart(root, tiling, order[:depth], outer, 1, target.cost)
-        apart += _apart(root, tiling, between, inner, block, target.cost)
-        pieces = size // block
-        again = sum(
-          part * ((most if depth > inside else 1) * (pieces if deeper > inside else 1) - 1) for inside, part in packed
-        )
-        cost = _shared_cost(again + apart + beyond, most * pieces, target.threads)
-        yield Sharing(cost, outer.arg[0], block, inner.arg[0])
+  for depths in itertools.combinations(range(len(order)), count):
+    *outer, inner = (order[depth] for depth in depths)
+    sizes = [extent(loop) or 0 for loop in outer]
+    size = extent(inner) or 0
+    if min(*sizes, size) < 2:
+      continue
+    beyond = sum(_beyond(tiling, loop, 1) for loop in (*outer, inner))
+    crossed = [[r for r in order[:depth] if r not in outer] for depth in depths]
+    apart = sum(_apart(root, tiling, *way, 1, target.cost) for way in zip(crossed[:-1], outer))
+    for block in (n for n in range(1, size) if size % n == 0):
+      pieces = [*sizes, size // block]
+      again = sum(
+        part * (math.prod(n for n, depth in zip(pieces, depths) if depth > inside) - 1) for inside, part in packed
+      )
+      more = again + apart + _apart(root, tiling, crossed[-1], inner, block, target.cost) + beyond
+      merged = tuple([loop.arg[0] for loop in (*outer[1:], inner)])
+      yield Sharing(_shared_cost(more, math.prod(pieces), target.threads), outer[0].arg[0], block, merged)
 
 
 def _packed(root: UOp, order: list[UOp], tiling: Tiling, cost: CostModel) -> list[tuple[int, float]]:
@@ -172,10 +180,12 @@ def _even_blocks(size: int, threads: int) -> Iterator[int]:
 
 
 def _shared_cost(more: float, shares: int, threads: int) -> float:
-  """What is lost, in parts of the time: `more` work for all threads together, and what they wait for the last one."""
+  """What is lost, in parts of the time: `more` work for all threads together, and what they wait for the last one.
+  Waiting is certain, and estimates of work are not nearer than a tenth."""
   if threads <= FEW_THREADS:
     return more + 0.5 / shares
-  return (1 + more) * max(1 + 0.5 / shares, -(-shares // threads) * threads / shares) - 1
+  waiting = -(-shares // threads) * threads / shares
+  return (1 + more) * max(1 + 0.5 / shares, waiting) - 1 + (UNEVEN if waiting > 1 + EVEN_ENOUGH else 0.0)
 
 
 def _apart(root: UOp, tiling: Tiling, outside: list[UOp], loop: UOp, block: int, cost: CostModel) -> float:
