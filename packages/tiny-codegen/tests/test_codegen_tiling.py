@@ -389,7 +389,7 @@ def phases(size: int, channels: int, taps: int) -> UOp:
 @pytest.mark.parametrize(("size", "channels", "taps"), [(28, 16, 2), (15, 8, 1), (32, 24, 2)])
 def test_phases_of_a_transposed_convolution_share_a_tile(size: int, channels: int, taps: int, run_kernel: Any) -> None:
   root = phases(size, channels, taps)
-  for target in (AVX512, AVX2):
+  for target in (AVX512, AVX2, NEON):
     opts = choose_opts(root, target)
     assert opts[0] == Opt(OptOps.UPCAST, 2, 0) or target is not AVX512  # where registers are few it may not pay
     image, filters = data(channels, size + taps), data(channels, 32, 2, taps)
