@@ -120,6 +120,10 @@ class Library(ABC):
     """Joined along an axis."""
 
   @abstractmethod
+  def stack(self, tensors: tuple[Tensor, ...], axis: int) -> Tensor:
+    """Put together along a new axis."""
+
+  @abstractmethod
   def recurrent(self, kind: str, x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
     """The hidden states `(length, batch, hidden)` of a "gru" or an "lstm" over `(length, batch, features)`, from
     zeros on. Weights are PyTorch's: of the input, of the hidden state, and the two biases."""

@@ -117,6 +117,9 @@ class Numpy(Library):
   def cat(self, x: Tensor, y: Tensor, axis: int) -> Tensor:
     return np.concatenate((x, y), axis=axis)
 
+  def stack(self, tensors: tuple[Tensor, ...], axis: int) -> Tensor:
+    return np.stack(tensors, axis)
+
   def recurrent(self, kind: str, x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
     into, across, into_bias, across_bias = weights
     given = x @ into.T + into_bias

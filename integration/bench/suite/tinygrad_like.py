@@ -96,6 +96,9 @@ class TinygradLike(Library):
   def cat(self, x: Tensor, y: Tensor, axis: int) -> Tensor:
     return x.cat(y, dim=axis).contiguous()
 
+  def stack(self, tensors: tuple[Tensor, ...], axis: int) -> Tensor:
+    return tensors[0].stack(*tensors[1:], dim=axis).contiguous()
+
   def recurrent(self, kind: str, x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
     raise NotImplementedError("tinygrad has one step of an LSTM, and no sequences")
 

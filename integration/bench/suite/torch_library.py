@@ -96,6 +96,9 @@ class Torch(Library):
   def cat(self, x: Tensor, y: Tensor, axis: int) -> Tensor:
     return self.torch.cat((x, y), axis)
 
+  def stack(self, tensors: tuple[Tensor, ...], axis: int) -> Tensor:
+    return self.torch.stack(tensors, axis)
+
   def recurrent(self, kind: str, x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
     zeros = x.new_zeros(1, x.shape[1], weights[1].shape[1])
     options = (True, 1, 0.0, False, False, False)  # biases, layers, dropout, training, both ways, batch first

@@ -166,11 +166,14 @@ def windows(by: int) -> list[Workload]:
 
 
 def moves(by: int) -> list[Workload]:
-  """Padding and concatenation."""
+  """Padding, concatenation and stacks of many tensors."""
   image, rows = (8, 64, 112 // by, 112 // by), (2048 // by, 500)
 
   def cat(axis: int) -> Callable[..., Tensor]:
     return lambda lib, w, x, y: lib.cat(x, y, axis)
+
+  def stack(axis: int) -> Callable[..., Tensor]:
+    return lambda lib, w, *tensors: lib.stack(tensors, axis)
 
   def bytes_of(shape: tuple[int, ...]) -> int:
     return 4 * int(np.prod(shape))
@@ -180,6 +183,8 @@ def moves(by: int) -> list[Workload]:
     versus(f"pad 8×64×{image[2]}² by 1", "moves", lambda lib, w, x: lib.pad(x, 1), image, nbytes=2 * bytes_of(image)),
     versus(f"cat of 8×64×{half[2]}², axis 1", "moves", cat(1), half, half, nbytes=4 * bytes_of(half), lanes=PEERS),
     versus(f"cat of {rows[0]}×500, axis -1", "moves", cat(-1), rows, rows, nbytes=4 * bytes_of(rows), lanes=PEERS),
+    versus("stack of 64 of 64²", "moves", stack(0), *((64, 64),) * 64, nbytes=128 * bytes_of((64, 64)), lanes=PEERS),
+    versus("stack of 200 of 1000, axis -1", "moves", stack(-1), *((1000,),) * 200, nbytes=400 * 4000, lanes=PEERS),
   ]
 
 
@@ -380,7 +385,7 @@ def all_workloads(small: bool = False) -> list[Workload]:
            nbytes=4 * 1024 * (16384 // by)),
     *windows(by), *moves(by),
     recurrent("gru", 3, 64 // by, 32, 128, 256 // by), recurrent("lstm", 4, 64 // by, 32, 128, 256 // by),
-    embedding_bag(65536 // by, 128, 1024 // by, 32),
+    *(embedding_bag(65536 // by, width, 1024 // by, 32) for width in (128, 300, 512)),
     adam(200 // by, 64), language_model(8, 64 // by, models.BertSize(2, 128, 4, 512, 1024)),
     low_precision(f"matmul {1024 // by}, bf16", 1024 // by, product_bfloat16, "bf16"),
     low_precision(f"matmul {1024 // by}, int8", 1024 // by, product_int8, "int8"),
