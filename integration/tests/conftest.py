@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tiny_tensor import Tensor
 from tiny_uop.text.golden import round_trips_checked
 
 # pytest's importlib mode puts no test directory on the path
@@ -24,3 +25,9 @@ sys.path.append(str(Path(__file__).parents[2] / "packages" / "tiny-codegen" / "t
 def graphs_round_trip() -> Iterator[None]:
   with round_trips_checked():
     yield
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+  """Random tensors are the same in each run of a test, whichever tests ran before."""
+  Tensor.manual_seed(0)

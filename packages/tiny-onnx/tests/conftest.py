@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny_tensor import Context
+from tiny_tensor import Context, Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))  # helpers shared by the test files
 
@@ -18,3 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))  # helpers shared by the test fil
 def small_kernels() -> Iterator[None]:
   with Context(DEVICE=os.environ.get("DEVICE") or "REF"):
     yield
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+  """Random tensors are the same in each run of a test, whichever tests ran before."""
+  Tensor.manual_seed(0)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tiny_runtime.conformance.only_contract import only_contract
+from tiny_tensor import Tensor
 from tiny_uop.text.golden import round_trips_checked
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the helpers that tests share
@@ -45,3 +46,9 @@ def seen_of_devices(request: pytest.FixtureRequest) -> Iterator[None]:
   whole = request.config.getoption(DEVICES, None) == "whole"
   with nullcontext() if whole else only_contract():
     yield
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+  """Random tensors are the same in each run of a test, whichever tests ran before."""
+  Tensor.manual_seed(0)
