@@ -72,3 +72,10 @@ def test_iterations_that_read_each_others_results_stay_in_order() -> None:
   kernel = running(8, 16, carried=True)
   assert choose_workgroup_memory(kernel, Workgroups.target) == ()
   assert sizes_of(compile_kernel(kernel, Workgroups())) == ([1, 1, 1], [1, 1, 1])
+
+
+def test_what_is_in_no_loop_is_one_workgroup() -> None:
+  kernel = running(4, 8)
+  block = next(u for u in kernel.toposort if u.op is Ops.RANGE and u.arg[0] == 0)
+  once = kernel.substitute({block: UOp.range(1, 0)})
+  assert sizes_of(compile_kernel(once, Workgroups())) == ([1, 1, 1], [32, 1, 1])

@@ -33,9 +33,9 @@ def _with_near_memory(root: UOp, target: Target, given: tuple[Opt, ...] | None) 
   if not target.has_local:
     return (given, apply_opts(root, given, target)) if given is not None else choose_near_memory(root, target)
   chosen = choose_workgroup_memory(root, target) if given is None else given
-  common = common_loops(root, target) if chosen else ()
+  common = common_loops(root, target) if chosen else None
   root = apply_opts(root, tuple(chosen), target)
-  return tuple(chosen), in_workgroups(root, common) if chosen else root
+  return tuple(chosen), root if common is None else in_workgroups(root, common)
 
 
 def as_written(kernel: UOp) -> bool:

@@ -43,7 +43,7 @@ def choose_workgroup_memory(root: UOp, target: Target) -> tuple[Opt, ...]:
   """The optimisations of a kernel with memory of its own that is written as loops in order."""
   nests = nests_in_order(root)
   products = [n for n in nests if _is_product(n)]
-  if not products or not common_loops(root, target):
+  if not products or common_loops(root, target) is None:
     return ()
   largest = max(math.prod([size_of(r) for r in nest.src[1:]]) for nest in products)
   wanted = max(1 << max(largest // TILE**2, 1).bit_length() - 1, LEAST_THREADS)
@@ -85,14 +85,15 @@ def is_copy(u: UOp) -> bool:
   return not near and all(s.op is not Ops.REDUCE for s in value.toposort)
 
 
-def common_loops(root: UOp, target: Target) -> tuple[UOp, ...]:
-  """The loops around all that a kernel does, if each iteration may be a workgroup's."""
+def common_loops(root: UOp, target: Target) -> tuple[UOp, ...] | None:
+  """The loops around all that a kernel does, each of whose iterations is a workgroup's (without any there is one); None
+  where that cannot be."""
   if len(root.src) != 1:
-    return ()
+    return None
   loops = [r for end in _path(root) for r in end.src[1:]]
   if any(kind(r) is not AxisType.LOOP or r.src[0].ranges for r in loops):
-    return ()
-  return tuple(loops) if on_hardware([(r,) for r in loops], target.limits.max_global) is not None else ()
+    return None
+  return tuple(loops) if on_hardware([(r,) for r in loops], target.limits.max_global) is not None else None
 
 
 def _path(root: UOp) -> list[UOp]:
