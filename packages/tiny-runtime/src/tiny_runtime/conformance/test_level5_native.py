@@ -23,7 +23,7 @@ def differences() -> UOp:
 
 def program_of(target: Target) -> NativeCode:
   """What the compiler makes of it, by itself."""
-  return target.compile(differences()).native(target.device.info.capabilities.native[0], target.device.info.arch)
+  return target.compile(differences()).native(target.device.info.capabilities.native[0], target.arch)
 
 
 def native(program: NativeCode, *slots: int) -> UOp:
