@@ -349,3 +349,13 @@ def test_memory_that_a_kernel_also_writes_begins_where_it_does(run: Run) -> None
 def test_gates_that_reach_before_and_behind_a_row_keep_all_of_the_memory(run: Run) -> None:
   x = new(4, 64)
   run(x.shrink(((2, 4), (0, 64))).pad(((3, 3), (0, 0))), x.shrink(((1, 4), (0, 64))).pad(((0, 2), (5, 5))) + 1)
+
+
+def test_a_row_that_another_row_indexes(run: Run) -> None:
+  """What an index is read from is moved, too: both memories begin elsewhere, one inside the access to the other."""
+  table, rows = new(400, 64), new(5, 256, dtype=dtypes.uint8)
+  index = rows.shrink(((3, 4), (0, 16))).reshape((16,)).cast(dtypes.int32)
+  out = gather(table.shrink(((100, 356), (0, 64))), index)
+  run(out)
+  (call,) = schedule(UOp.sink(stored(out))).src
+  assert sorted(u.arg for u in call.src[1:] if u.op is Ops.BUFFER_VIEW) == [(768, 16), (25600, 16384)]

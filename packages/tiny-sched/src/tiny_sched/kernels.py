@@ -64,7 +64,7 @@ def _from_first_read(body: UOp, sizes: tuple[int, ...]) -> tuple[UOp, dict[int, 
     if u.op is Ops.INDEX and u.src[0] in places:
       places[u.src[0]].append(u)
   parts: dict[int, tuple[int, int]] = {}
-  changes: dict[UOp, UOp] = {}
+  moved: dict[UOp, tuple[UOp, int]] = {}
   for param, used in places.items():
     assert isinstance(param.dtype, PtrDType)
     first, last = min([u.src[1].vmin for u in used], default=0), max([u.src[1].vmax for u in used], default=0)
@@ -73,9 +73,18 @@ def _from_first_read(body: UOp, sizes: tuple[int, ...]) -> tuple[UOp, dict[int, 
     if start <= 0 or last >= size:
       continue  # behind the end there is something where a gate does not hold
     parts[param.arg] = start, int(last) + 1 - start
-    moved = param.replace(dtype=param.dtype.base.ptr(parts[param.arg][1]))
-    changes |= {u: moved.index(simplify(u.src[1] - start), *u.src[2:]) for u in used}
-  return (body.substitute(changes) if changes else body), parts
+    moved[param] = param.replace(dtype=param.dtype.base.ptr(parts[param.arg][1])), start
+  if not moved:
+    return body, parts
+  done: dict[UOp, UOp] = {}
+  for u in nodes:  # an index or a gate may itself be read from memory that is moved
+    src = tuple([done[s] for s in u.src])
+    if u.op is Ops.INDEX and u.src[0] in moved:
+      memory, start = moved[u.src[0]]
+      done[u] = memory.index(simplify(src[1] - start), *src[2:])
+    else:
+      done[u] = u.with_src(src) if src != u.src else u
+  return done[body], parts
 
 
 @memoised
