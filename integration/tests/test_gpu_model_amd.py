@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gpu_model_kernels import SMALL, check_on, product, some
 
@@ -9,7 +11,7 @@ from gpu_model.amd import GFX942, GFX950, GFX1100, GFX1201
 from gpu_model.llvm import LLVMBackend
 from gpu_model.llvm_source import LLVMSource
 from gpu_model.toolchain import Refused, compiler
-from tiny_runtime import Binary, DeviceLost
+from tiny_runtime import DeviceLost
 from tiny_runtime.conformance.standard import elementwise
 from tiny_uop import dtypes
 
@@ -49,7 +51,7 @@ def test_standard_kernels_with_what_the_heuristics_choose(name: str, backend: LL
 def test_what_a_kernel_must_not_do_is_found(backend: LLVMBackend) -> None:
   binary = backend.compiler(backend.arch).compile(elementwise(16, dtypes.int32))
   place = "ptr addrspace(1) %p2, i32 %"
-  far = Binary(**{**vars(binary), "source": binary.source.replace(f"inbounds i32, {place}", f"i64, {place}")})
+  far = replace(binary, source=binary.source.replace(f"inbounds i32, {place}", f"i64, {place}"))
   assert far.source != binary.source
   device = backend.open(0)
   memories = [(device.alloc(64), 0) for _ in range(4)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,7 @@ def test_everything_is_given_back(device: ModelDevice) -> None:
 def test_an_access_that_must_not_be_names_the_kernel_and_the_cause(device: ModelDevice) -> None:
   """The error comes where the launch is waited for; the device goes on."""
   binary = compiled(copy(16, "too_far"))
-  binary = Binary(**{**vars(binary), "code": binary.code.replace(b"p1[", b"p1[1 + ")})
+  binary = replace(binary, code=binary.code.replace(b"p1[", b"p1[1 + "))
   launch(device, binary)
   with pytest.raises(DeviceLost, match=r"kernel too_far on METAL: it touched memory outside .* thread \(3, 0, 0\)"):
     device.sync()
@@ -131,10 +132,10 @@ def test_an_access_that_must_not_be_names_the_kernel_and_the_cause(device: Model
 def test_what_the_driver_refuses_is_shown(device: ModelDevice) -> None:
   binary = compiled(copy(16))
   with pytest.raises(CompileError, match="(?s)Metal's compiler refused kernel copy:\n.*nonsense") as caught:
-    device.load(Binary(**{**vars(binary), "code": binary.code.replace(b"gid.x", b"nonsense")}))
+    device.load(replace(binary, code=binary.code.replace(b"gid.x", b"nonsense")))
   assert "nonsense" in caught.value.source
   with pytest.raises(CompileError, match="no function tiny_other"):
-    device.load(Binary(**{**vars(binary), "entry": "other"}))
+    device.load(replace(binary, entry="other"))
 
 
 def test_arguments_that_do_not_fit(device: ModelDevice) -> None:
@@ -152,7 +153,7 @@ def test_arguments_that_do_not_fit(device: ModelDevice) -> None:
 
 def test_a_failing_graph_names_its_kernels(device: ModelDevice) -> None:
   binaries = [compiled(copy(16, f"copy{n}")) for n in range(6)]
-  far = Binary(**{**vars(binaries[5]), "code": binaries[5].code.replace(b"p1[", b"p1[1 + ")})
+  far = replace(binaries[5], code=binaries[5].code.replace(b"p1[", b"p1[1 + "))
   programs = [device.load(binary) for binary in (*binaries[:5], far)]
   memories = [device.alloc(64), device.alloc(64)]
   calls = [GraphKernel(program, ((0, 0), (1, 0)), (), (4, 1, 1), (4, 1, 1)) for program in programs]
