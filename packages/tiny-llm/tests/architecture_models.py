@@ -19,7 +19,8 @@ class Small:
 
   `size` is that of a head, `keys` the number of those of keys and values. `biases` and `norms` name tensors of a layer
   that have a bias, and norms beside the two before its parts, with their sizes. `joined`: queries, keys and values are
-  one tensor. `gate`: "own", "joined" or "".
+  one tensor. `gate`: "own", "joined" or "". Layers from `leading` on have `experts`, whose inner size is `inner`, and
+  what all tokens take beside them has `shared`.
   `more`: tensors beside the layers.
   """
 
@@ -34,6 +35,9 @@ class Small:
   norms: dict[str, int] = field(default_factory=dict)
   biases: tuple[str, ...] = ()
   experts: int = 0
+  inner: int = HIDDEN
+  leading: int = 0
+  shared: int = 0
   more: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
   def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -49,17 +53,23 @@ class Small:
       parts |= {"attn_qkv": (queries + 2 * keys, DIM)}
     else:
       parts |= {f"attn_{c}": (queries if c == "q" else keys, DIM) for c in "qkv"}
-    lead, end = ((self.experts,), "_exps") if self.experts else ((), "")
-    parts |= {"ffn_gate_inp": (self.experts, DIM)} if self.experts else {}
-    parts |= {
-      f"ffn_down{end}": (*lead, DIM, HIDDEN),
-      f"ffn_up{end}": (*lead, HIDDEN * (1 + (self.gate == "joined")), DIM),
-    }
-    parts |= {f"ffn_gate{end}": (*lead, HIDDEN, DIM)} if self.gate == "own" else {}
     for n in range(self.layers):
-      shapes |= {f"blk.{n}.{part}.weight": shape for part, shape in parts.items()}
-      shapes |= {f"blk.{n}.{part}.bias": parts[part][:1] for part in self.biases}
+      layer = parts | (self.mixture() if self.experts and n >= self.leading else self.feed())
+      shapes |= {f"blk.{n}.{part}.weight": shape for part, shape in layer.items()}
+      shapes |= {f"blk.{n}.{part}.bias": layer[part][:1] for part in self.biases}
     return shapes
+
+  def feed(self, end: str = "", hidden: int = HIDDEN, lead: tuple[int, ...] = ()) -> dict[str, tuple[int, ...]]:
+    """The tensors of a feed-forward."""
+    rows = hidden * (1 + (self.gate == "joined"))
+    parts = {f"ffn_down{end}": (*lead, DIM, hidden), f"ffn_up{end}": (*lead, rows, DIM)}
+    return parts | ({f"ffn_gate{end}": (*lead, hidden, DIM)} if self.gate == "own" else {})
+
+  def mixture(self) -> dict[str, tuple[int, ...]]:
+    """The tensors of experts."""
+    parts = {"ffn_gate_inp": (self.experts, DIM), **self.feed("_exps", self.inner, (self.experts,))}
+    parts |= self.feed("_shexp", self.shared) if self.shared else {}
+    return parts | ({"ffn_gate_inp_shexp": (DIM,)} if self.architecture == "qwen2moe" else {})
 
   def arrays(self) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
     """The tensors, random."""
@@ -126,6 +136,14 @@ MODELS = {
   "qwen3moe": Small(
     "qwen3moe", {"expert_used_count": 3, "expert_feed_forward_length": HIDDEN}, experts=8,
     norms={"attn_q_norm": 16, "attn_k_norm": 16},
+  ),
+  "qwen2moe": Small(
+    "qwen2moe", {"expert_used_count": 2, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 64},
+    experts=4, inner=32, shared=64, biases=("attn_q", "attn_k", "attn_v"),
+  ),
+  "deepseek": Small(
+    "deepseek", {"expert_used_count": 3, "expert_feed_forward_length": 32, "expert_shared_count": 2,
+      "leading_dense_block_count": 1, "expert_weights_scale": 1.5}, layers=3, experts=8, inner=32, shared=64, leading=1,
   ),
   "olmoe": Small(
     "olmoe", {"expert_used_count": 2}, keys=HEADS, experts=4, norms={"attn_q_norm": 64, "attn_k_norm": 64}

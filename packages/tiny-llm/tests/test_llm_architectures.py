@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from architecture_models import CONTEXT, MODELS, TOKENS
+from architecture_models import CONTEXT, HIDDEN, MODELS, TOKENS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llm_vocabularies import byte_level
@@ -17,6 +17,8 @@ from tiny_llm import Chunk, Engine, Request, Tokenizer, load_model, open_checkpo
 from tiny_llm.architectures import ARCHITECTURES, config_of
 from tiny_llm.rope import rotations
 
+RARE = ("mixtral", "qwen2")
+"""What other models cover: the folder of mixtral, and qwen2moe."""
 RECORDED = json.loads(Path(__file__).with_name("llama_logits.json").read_text("utf-8"))
 
 
@@ -25,7 +27,9 @@ def test_there_is_a_model_of_each() -> None:
   assert MODELS.keys() == RECORDED.keys()
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize(
+  "name", [pytest.param(name, marks=pytest.mark.nightly) if name in RARE else name for name in sorted(MODELS)]
+)
 def test_logits_are_those_of_llama_cpp(tmp_path: Path, name: str) -> None:
   checkpoint = open_checkpoint(MODELS[name].write(tmp_path / "a.gguf"))
   model = load_model(checkpoint, context=CONTEXT, cache_type="f32", exact=True)
@@ -65,6 +69,26 @@ def test_hostile_metadata_only_raise(tmp_path: Path, name: str, data: st.DataObj
       assert np.isfinite(cos).all()
   except ValueError:
     pass
+
+
+def test_sizes_of_experts_that_old_files_do_not_say(tmp_path: Path) -> None:
+  checkpoint = open_checkpoint(MODELS["qwen2moe"].write(tmp_path / "a.gguf"))
+  metadata = {key: value for key, value in checkpoint.metadata.items() if "expert_" not in key or "count" in key}
+  config = config_of(replace(checkpoint, metadata=metadata))
+  assert (config.expert_hidden, config.shared_hidden) == (HIDDEN // config.used, HIDDEN)
+
+
+def test_experts_that_make_no_sense(tmp_path: Path) -> None:
+  checkpoint = open_checkpoint(MODELS["deepseek"].write(tmp_path / "a.gguf"))
+  for key, value, message in (
+    ("expert_shared_count", 0, "expert_shared_count is 0"),
+    ("leading_dense_block_count", 4, "expected an integer from 0 to 3"),
+    ("leading_dense_block_count", 2, "needs a tensor blk.1.ffn_"),
+    ("leading_dense_block_count", 0, "needs a tensor blk.0.ffn_"),
+    ("expert_gating_func", 2, "expert_gating_func is 2"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      load_model(replace(checkpoint, metadata={**checkpoint.metadata, f"deepseek.{key}": value}), context=8)
 
 
 @pytest.mark.parametrize("exact", [pytest.param(True, marks=pytest.mark.nightly), False])

@@ -60,6 +60,9 @@ def named(name: str, small: Small) -> dict[str, str]:
     layers = {f"blk.#.{a}": f"bert.encoder.layer.#.{b}" for a, b in BERT.items()}
     return {**layers, **{a: f"bert.embeddings.{b}" for a, b in others.items()}}
   layer = LAYER | (GEMMA if small.architecture in ("gemma2", "gemma3") else {})
+  shared = "shared_experts" if small.architecture == "deepseek" else "shared_expert"
+  layer |= {f"ffn_{c}_shexp": f"mlp.{shared}.{c}_proj" for c in ("gate", "up", "down")}
+  layer |= {"ffn_gate_inp_shexp": "mlp.shared_expert_gate"}
   layer |= {"ffn_gate_inp": "block_sparse_moe.gate"} if name == "mixtral" else {}
   layer |= {"ffn_up": "mlp.gate_up_proj"} if small.gate == "joined" else {}
   return {**{f"blk.#.{a}": f"model.layers.#.{b}" for a, b in layer.items()}, **OTHERS}
@@ -74,13 +77,15 @@ def of_transformers(name: str, small: Small) -> dict[str, np.ndarray[Any, Any]]:
     pattern = stem if number is None else stem.replace(number[0], "#")
     if stem.startswith("rope_"):
       continue
-    if small.architecture in ("llama", "granite") and pattern in ("blk.#.attn_q", "blk.#.attn_k"):
+    if small.architecture in ("llama", "granite", "deepseek") and pattern in ("blk.#.attn_q", "blk.#.attn_k"):
       heads = array.shape[0] // small.size
       array = array.reshape(heads, small.size // 2, 2, -1).swapaxes(1, 2).reshape(array.shape)
     if small.architecture.startswith("gemma") and array.ndim == 1:
       array = array - 1
     if small.architecture == "gpt2" and number is not None and array.ndim == 2:
       array = array.T.copy()
+    if stem.endswith("_inp_shexp"):
+      array = array.reshape(1, -1)
     if stem.endswith("_exps"):
       assert number is not None
       kinds = EXPERTS.get(name, EXPERTS[""])
@@ -111,6 +116,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "rope_theta": None, "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}},
   "qwen3moe": SIZES | {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 8, "num_experts_per_tok": 3,
     "moe_intermediate_size": HIDDEN, "norm_topk_prob": True, "head_dim": 16, "decoder_sparse_step": 1},
+  "qwen2moe": SIZES | {"architectures": ["Qwen2MoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64, "norm_topk_prob": False,
+    "decoder_sparse_step": 1, "use_sliding_window": False, "mlp_only_layers": []},
+  "deepseek": SIZES | {"architectures": ["DeepseekForCausalLM"], "n_routed_experts": 8, "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32, "n_shared_experts": 2, "norm_topk_prob": False, "first_k_dense_replace": 1,
+    "moe_layer_freq": 1, "scoring_func": "softmax", "routed_scaling_factor": 1.5, "num_hidden_layers": 3},
   "olmoe": SIZES | {"architectures": ["OlmoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2,
     "norm_topk_prob": False, "num_key_value_heads": HEADS, "clip_qkv": None},
   "phi3, long": SIZES | {"architectures": ["Phi3ForCausalLM"], "original_max_position_embeddings": 32,

@@ -25,6 +25,8 @@ class Architecture:
   layers see the window. `local_base`: the base of rotations of layers with a window; 0: the same.
 
   `experts`: "" for none; else the weights of those chosen are "normalised" to a sum of 1, or left ("as they are").
+  `shared`: what reads every token beside them: nothing (""), a feed-forward whose output is "gated" by the token, or
+  one that is "added".
   `whole_norms`: norms of queries and keys are over all heads at once. `scaled_embedding`: embeddings are multiplied by
   the root of their size. `wide`: the number of layers of the one model whose scores are divided by the root of
   dim / heads, not of the size of a head.
@@ -44,6 +46,7 @@ class Architecture:
   window_every: int = 1
   local_base: float = 0.0
   experts: str = ""
+  shared: str = ""
   whole_norms: bool = False
   scaled_embedding: bool = False
   wide: int = 0
@@ -57,6 +60,8 @@ ARCHITECTURES: dict[str, Architecture] = {
   "qwen2": Architecture(rope="halves"),
   "qwen3": Architecture(rope="halves"),
   "qwen3moe": Architecture(rope="halves", experts="normalised"),
+  "qwen2moe": Architecture(rope="halves", experts="as they are", shared="gated"),
+  "deepseek": Architecture(rope="pairs", experts="as they are", shared="added"),
   "olmoe": Architecture(rope="halves", experts="as they are", whole_norms=True),
   "phi3": Architecture(rope="halves"),
   "gemma": Architecture(rope="halves", activation="gelu", scaled_embedding=True),
@@ -93,8 +98,10 @@ class Config:
   """The sizes of a model. `context` is what it was trained for, in tokens; `windows` how many tokens the attention of
   each layer looks back, 0 for all. `rope` is None where positions are learned; `local_rope` that of layers with a
   window. The scales are factors of embeddings, of what layers add, and of logits; `attention_scale` is one of scores.
-  Scores and logits are kept below caps (cap * tanh(x / cap)), 0 for none. `used` of `experts` read each token, whose
-  `hidden` is that of one; 0 for none. `pooling`: which states are the embedding of a text, "mean", "first" or "last".
+  Scores and logits are kept below caps (cap * tanh(x / cap)), 0 for none. `hidden` is the inner size of a feed-forward.
+  From layer `leading` on, `used` of `experts` read each token, 0 for none; `expert_hidden` is the inner size of one,
+  and `shared_hidden` that of what all tokens take beside them. `pooling`: which states are the embedding of a text,
+  "mean", "first" or "last".
   """
 
   name: str
@@ -119,6 +126,9 @@ class Config:
   logit_scale: float
   experts: int
   used: int
+  leading: int
+  expert_hidden: int
+  shared_hidden: int
   expert_scale: float
   pooling: str
 
@@ -149,7 +159,10 @@ def config_of(checkpoint: Checkpoint) -> Config:
   if "token_embd.weight" not in checkpoint.tensors:
     raise ValueError(f"{path}: it has no tensor token_embd.weight")
   layers = size("block_count", most=4096)
-  context, experts = size("context_length", most=1 << 31), _experts(checkpoint, name, architecture)
+  context, hidden = size("context_length", most=1 << 31), size("feed_forward_length")
+  experts = _experts(checkpoint, name, architecture)
+  used = size("expert_used_count", most=experts) if experts else 0
+  expert_hidden, shared_hidden = _expert_sizes(size, architecture.shared, hidden, used) if experts else (0, 0)
   rope = None if architecture.rope == "none" else _rope(checkpoint, name, head_dim, context)
   local = Rope(rope.size, architecture.local_base) if rope is not None and architecture.local_base else rope
   window = checkpoint.integer(f"{name}.attention.sliding_window", architecture.window)
@@ -160,7 +173,7 @@ def config_of(checkpoint: Checkpoint) -> Config:
     architecture=architecture,
     layers=layers,
     dim=dim,
-    hidden=size("expert_feed_forward_length", size("feed_forward_length")) if experts else size("feed_forward_length"),
+    hidden=hidden,
     heads=heads,
     kv_heads=kv_heads,
     head_dim=head_dim,
@@ -177,7 +190,10 @@ def config_of(checkpoint: Checkpoint) -> Config:
     residual_scale=scale("residual_scale"),
     logit_scale=1 / scale("logit_scale"),
     experts=experts,
-    used=size("expert_used_count", most=experts) if experts else 0,
+    used=used,
+    leading=checkpoint.integer(f"{name}.leading_dense_block_count", 0, layers) if experts else 0,
+    expert_hidden=expert_hidden,
+    shared_hidden=shared_hidden,
     expert_scale=scale("expert_weights_scale"),
     pooling=_pooling(checkpoint, name),
   )
@@ -206,11 +222,19 @@ def _experts(checkpoint: Checkpoint, name: str, architecture: Architecture) -> i
   experts = checkpoint.integer(f"{name}.expert_count", 0, 1 << 14)
   if experts and not architecture.experts:
     raise ValueError(f"{checkpoint.path}: models of {name!r} with experts are not known here")
-  unknown = {"expert_shared_count": 0, "leading_dense_block_count": 0, "expert_gating_func": 1}
+  unknown = {"expert_gating_func": 1} | ({} if architecture.shared == "added" else {"expert_shared_count": 0})
   for key, only in unknown.items():
     if (found := checkpoint.integer(f"{name}.{key}", only)) not in (0, only):
       raise ValueError(f"{checkpoint.path}: {name}.{key} is {found}, known here is {only}")
   return experts
+
+
+def _expert_sizes(size: Callable[..., int], shared: str, hidden: int, used: int) -> tuple[int, int]:
+  """The inner sizes of an expert, and of what all tokens take beside them."""
+  if shared == "gated":  # old files do not say
+    return size("expert_feed_forward_length", hidden // used), size("expert_shared_feed_forward_length", hidden)
+  expert = size("expert_feed_forward_length", hidden)
+  return expert, size("expert_shared_count", most=1 << 14) * expert if shared else 0
 
 
 def _pooling(checkpoint: Checkpoint, name: str) -> str:

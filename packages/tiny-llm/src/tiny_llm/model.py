@@ -12,7 +12,7 @@ from tiny_llm.files.checkpoint import Checkpoint
 from tiny_llm.quantised.packing import LANES
 from tiny_llm.rope import rotations
 from tiny_llm.sampling import Array
-from tiny_llm.weights import Experts, Layer, Norm, Weights
+from tiny_llm.weights import Layer, Norm, Weights
 from tiny_tensor import Device, Tensor, TinyJit, UOp, Variable, dtypes
 from tiny_tensor.jit import Repeated
 from tiny_uop.records import dataclass
@@ -239,12 +239,8 @@ class Model:
       q, k = (t if norm is None else norm(t) for t, norm in ((q, layer.query_norm), (k, layer.key_norm)))
     y = w.ready(attend(q, k, v))
     x = self._added(x, lambda x: layer.attention_output(y, x)[0], layer.after[0])
-    fed, feed = w.normalised(x, layer.before[1]), layer.feed
-    if isinstance(feed, Experts):
-      branch = feed(fed, w.ready)
-      return self._added(x, lambda x: branch if x is None else x + branch, layer.after[1])
-    active, down = w.ready(feed.up.activated(feed.gate, fed, self.config.architecture.activation)), feed.down
-    return self._added(x, lambda x: down(active, x)[0], layer.after[1])
+    fed = w.normalised(x, layer.before[1])
+    return self._added(x, lambda x: layer.feed(fed, w.ready, x), layer.after[1])
 
   def _added(self, x: Tensor, part: Callable[[Tensor | None], Tensor], after: Norm | None) -> Tensor:
     """`x` plus what a part of a layer gives. The part adds what it is asked to."""

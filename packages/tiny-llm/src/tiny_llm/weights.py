@@ -128,9 +128,24 @@ class Matrices:
 
 
 @dataclass(frozen=True)
+class FeedForward:
+  """`down(f(gate(x)) * up(x))` with an activation function f of `Architecture`; `down(f(up(x)))` without a gate."""
+
+  gate: Linear | None
+  up: Linear
+  down: Linear
+  activation: str
+
+  def __call__(self, x: Activations, ready: Callable[[Tensor], Activations], added: Tensor | None = None) -> Tensor:
+    """What it gives, `(tokens, dim)`, plus what is `added`."""
+    return self.down(ready(self.up.activated(self.gate, x, self.activation)), added)[0]
+
+
+@dataclass(frozen=True)
 class Experts:
   """A feed-forward of which each token takes `used` parts, those of which the router thinks most. Only these are
-  computed. Their weights are the router's, `normalised` to a sum of 1 or not, times `scale`."""
+  computed. Their weights are the router's, `normalised` to a sum of 1 or not, times `scale`. All tokens take what is
+  `shared` besides, times the sigmoid of a `shared_gate` where there is one."""
 
   router: Linear
   gate: Matrices
@@ -139,9 +154,21 @@ class Experts:
   used: int
   normalised: bool
   scale: float
+  shared: FeedForward | None
+  shared_gate: Linear | None
 
-  def __call__(self, x: Activations, ready: Callable[[Tensor], Activations]) -> Tensor:
-    """What the chosen experts give, `(tokens, dim)`."""
+  def __call__(self, x: Activations, ready: Callable[[Tensor], Activations], added: Tensor | None = None) -> Tensor:
+    """What the chosen experts and the shared one give, `(tokens, dim)`, plus what is `added`."""
+    mixed = self._mixed(x, ready)
+    mixed = mixed if added is None else added + mixed
+    if self.shared is None:
+      return mixed
+    if self.shared_gate is None:
+      return self.shared(x, ready, mixed)
+    return mixed + self.shared(x, ready) * self.shared_gate(x)[0].sigmoid()
+
+  def _mixed(self, x: Activations, ready: Callable[[Tensor], Activations]) -> Tensor:
+    """What the chosen experts give."""
     likely = self.router(x)[0].softmax(-1)
     tokens, count = (int(n) for n in likely.shape)
     number, one, other = Tensor.arange(count), likely.unsqueeze(-1), likely.unsqueeze(-2)
@@ -154,15 +181,6 @@ class Experts:
       weight = weight / weight.sum(-1, keepdim=True)
     y = self.down(ready(self.up.gated(self.gate, x, chosen)), chosen).reshape(tokens, self.used, -1)
     return (y * (weight * self.scale).unsqueeze(-1)).sum(1)
-
-
-@dataclass(frozen=True)
-class FeedForward:
-  """`down(f(gate(x)) * up(x))` with an activation function f; `down(f(up(x)))` without a gate."""
-
-  gate: Linear | None
-  up: Linear
-  down: Linear
 
 
 @dataclass(frozen=True)
@@ -218,7 +236,7 @@ class Weights:
     self.embedding_norm = self._norm("token_embd_norm") if architecture.after == "sum" else None
     self.layers = []
     for n in range(config.layers):
-      self.layers.append(self._layer(f"blk.{n}."))
+      self.layers.append(self._layer(f"blk.{n}.", config.experts > 0 and n >= config.leading))
       Device.trim()
     self.output_norm = None if architecture.after == "sum" else self._norm("output_norm")
     untied = "output.weight" in checkpoint.tensors
@@ -229,8 +247,8 @@ class Weights:
       raise ValueError(f"{checkpoint.path}: {config.name!r} has no use for the tensor {unknown[0]!r:.80}")
     del self._checkpoint, self._known, self._progress  # nothing is read any more
 
-  def _layer(self, b: str) -> Layer:
-    """The layer whose tensors have names that begin with `b`."""
+  def _layer(self, b: str, experts: bool) -> Layer:
+    """The layer whose tensors have names that begin with `b`, with experts or without."""
     config, tensors = self._config, self._checkpoint.tensors
     dim, architecture = config.dim, config.architecture
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
@@ -253,31 +271,34 @@ class Weights:
       query_norm=self._head_norm(f"{b}attn_q_norm", queries if whole else config.head_dim),
       key_norm=self._head_norm(f"{b}attn_k_norm", keys if whole else config.head_dim),
       attention_output=self._biased(f"{b}attn_output", dim, queries),
-      feed=self._experts(b) if config.experts else self._feed(b),
+      feed=self._experts(b) if experts else self._feed(b, config.hidden),
     )
 
-  def _feed(self, b: str) -> FeedForward:
-    dim, hidden, gate = self._config.dim, self._config.hidden, None
-    if not self._config.architecture.gated:
-      up = self._tensor(f"{b}ffn_up", (hidden, dim))
-    elif f"{b}ffn_gate.weight" in self._checkpoint.tensors:
-      gate, up = (self._tensor(f"{b}ffn_{c}", (hidden, dim)) for c in ("gate", "up"))
+  def _feed(self, b: str, hidden: int, end: str = "") -> FeedForward:
+    dim, architecture, gate = self._config.dim, self._config.architecture, None
+    if not architecture.gated:
+      up = self._tensor(f"{b}ffn_up{end}", (hidden, dim))
+    elif f"{b}ffn_gate{end}.weight" in self._checkpoint.tensors:
+      gate, up = (self._tensor(f"{b}ffn_{c}{end}", (hidden, dim)) for c in ("gate", "up"))
     else:
-      gate, up = parts_of(self._tensor(f"{b}ffn_up", (2 * hidden, dim)), hidden, hidden)
+      gate, up = parts_of(self._tensor(f"{b}ffn_up{end}", (2 * hidden, dim)), hidden, hidden)
     return FeedForward(
       gate=None if gate is None else self._linear(gate),
-      up=self._linear(up, bias=self._vector(f"{b}ffn_up.bias", hidden)),
-      down=self._biased(f"{b}ffn_down", dim, hidden),
+      up=self._linear(up, bias=self._vector(f"{b}ffn_up{end}.bias", hidden)),
+      down=self._biased(f"{b}ffn_down{end}", dim, hidden),
+      activation=architecture.activation,
     )
 
   def _experts(self, b: str) -> Experts:
     config = self._config
-    dim, hidden, count = config.dim, config.hidden, config.experts
+    dim, hidden, count = config.dim, config.expert_hidden, config.experts
     sizes = {"gate": (count, hidden, dim), "up": (count, hidden, dim), "down": (count, dim, hidden)}
     gate, up, down = (self._matrices(self._expert_tensor(f"{b}ffn_{c}", shape)) for c, shape in sizes.items())
     normalised = config.architecture.experts == "normalised"
     router = self._linear(self._tensor(f"{b}ffn_gate_inp", (count, dim)))
-    return Experts(router, gate, up, down, config.used, normalised, config.expert_scale)
+    shared = self._feed(b, config.shared_hidden, "_shexp") if config.shared_hidden else None
+    shared_gate = self._row(f"{b}ffn_gate_inp_shexp", dim) if config.architecture.shared == "gated" else None
+    return Experts(router, gate, up, down, config.used, normalised, config.expert_scale, shared, shared_gate)
 
   def embedding(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
     """The rows of the table of tokens, float32 `(tokens, dim)`, with those of `positions` where these are learned."""
@@ -359,6 +380,12 @@ class Weights:
 
   def _biased(self, name: str, rows: int, columns: int) -> Linear:
     return self._linear(self._tensor(name, (rows, columns)), bias=self._vector(f"{name}.bias", rows))
+
+  def _row(self, name: str, columns: int) -> Linear:
+    """A matrix of one row, which files have as a vector, too."""
+    found = self._checkpoint.tensors.get(f"{name}.weight")
+    blocks = self._tensor(name, (columns,) if found is not None and len(found.shape) == 1 else (1, columns))
+    return self._linear(GGMLBlocks(blocks.data, (1, columns), blocks.format))
 
   def _norm(self, name: str) -> Norm:
     """A norm of the states; with a bias where the architecture's are such."""

@@ -49,6 +49,9 @@ LAYERS = {
   "model.layers.#.mlp.gate_up_proj": "blk.#.ffn_up",
   "model.layers.#.mlp.gate": "blk.#.ffn_gate_inp",
   **{f"model.layers.#.mlp.experts.#.{c}_proj": f"blk.#.ffn_{c}.#" for c in ("gate", "up", "down")},
+  **{f"model.layers.#.mlp.{shared}.{c}_proj": f"blk.#.ffn_{c}_shexp"
+     for shared in ("shared_expert", "shared_experts") for c in ("gate", "up", "down")},
+  "model.layers.#.mlp.shared_expert_gate": "blk.#.ffn_gate_inp_shexp",
   "model.layers.#.block_sparse_moe.gate": "blk.#.ffn_gate_inp",
   **{f"model.layers.#.block_sparse_moe.experts.#.{w}": f"blk.#.ffn_{c}.#"
      for w, c in (("w1", "gate"), ("w2", "down"), ("w3", "up"))},
@@ -110,6 +113,8 @@ FAMILIES = {
   "Qwen2ForCausalLM": Family("qwen2", LAYERS, {}),
   "Qwen3ForCausalLM": Family("qwen3", LAYERS, {}),
   "Qwen3MoeForCausalLM": Family("qwen3moe", LAYERS, {}),
+  "Qwen2MoeForCausalLM": Family("qwen2moe", LAYERS, {}),
+  "DeepseekForCausalLM": Family("deepseek", LAYERS, HALVES),
   "OlmoeForCausalLM": Family("olmoe", LAYERS, {}),
   "Phi3ForCausalLM": Family("phi3", LAYERS, {}),
   "GemmaForCausalLM": Family("gemma", LAYERS, FROM_ONE),
@@ -137,9 +142,13 @@ KEYS = {
   "embedding_scale": ("embedding_multiplier",),
   "residual_scale": ("residual_multiplier",),
   "logit_scale": ("logits_scaling",),
-  "expert_count": ("num_local_experts", "num_experts"),
+  "expert_count": ("num_local_experts", "num_experts", "n_routed_experts"),
   "expert_used_count": ("num_experts_per_tok",),
   "expert_feed_forward_length": ("moe_intermediate_size",),
+  "expert_shared_feed_forward_length": ("shared_expert_intermediate_size",),
+  "expert_shared_count": ("n_shared_experts",),
+  "expert_weights_scale": ("routed_scaling_factor",),
+  "leading_dense_block_count": ("first_k_dense_replace",),
 }
 """GGUF's keys, and what `config.json` calls them."""
 ACTIVATIONS = {
@@ -147,7 +156,8 @@ ACTIVATIONS = {
 }  # fmt: skip
 EXPECTED: dict[str, tuple[object, ...]] = {
   "quantization_config": (None,), "clip_qkv": (None,), "use_sliding_window": (None, False),
-  "mlp_only_layers": (None, []), "decoder_sparse_step": (None, 1), "position_embedding_type": (None, "absolute"),
+  "mlp_only_layers": (None, []), "decoder_sparse_step": (None, 1), "moe_layer_freq": (None, 1),
+  "scoring_func": (None, "softmax"), "position_embedding_type": (None, "absolute"),
   "is_decoder": (None, False), "scale_attn_by_inverse_layer_idx": (None, False), "add_cross_attention": (None, False),
 }  # fmt: skip
 """Keys of `config.json` that change what is computed, and which of their values are known here."""
@@ -259,7 +269,7 @@ def _changes(folder: Path, config: Mapping[str, Any], arch: str) -> dict[str, An
     changes["activation"] = ACTIVATIONS[activation]
   if isinstance(every := config.get("sliding_window_pattern"), int) and every > 0:
     changes["window_every"] = every
-  if arch in ("qwen3moe", "olmoe") and config.get("norm_topk_prob") in (True, False):
+  if arch in ("qwen2moe", "qwen3moe", "olmoe", "deepseek") and config.get("norm_topk_prob") in (True, False):
     changes["experts"] = "normalised" if config["norm_topk_prob"] else "as they are"
   if arch == "gemma3":
     parameters = config.get("rope_parameters")
