@@ -1,7 +1,6 @@
 ; Captured graphs: an array of calls that pool.ll runs in order. Appended to pool.ll, so that both are one module.
 
 declare ptr @memmove(ptr, ptr, i64)
-declare i32 @clock_gettime(i32, ptr)
 
 ; One call of a graph: the arguments of pool_run. Calls that change together share integers and division.
 %call = type { ptr, ptr, ptr, ptr }  ; function, buffers, integers, division

@@ -1,4 +1,5 @@
-"""The native thread pool: `pool.ll` compiled for this process. Python makes one call per launch, and no threads."""
+"""The native thread pool: `pool.ll` compiled for this process, over threads of POSIX or of Windows (`threads_*.ll`).
+Python makes one call per launch, and no threads."""
 
 from __future__ import annotations
 
@@ -25,11 +26,16 @@ _RELAX = {
   "aarch64": ("call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)", 1000),
 }
 
-_NEEDED = (
+_POSIX = (
   "pthread_create", "pthread_join", "pthread_attr_init", "pthread_attr_setstacksize", "pthread_attr_destroy",
   "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_init", "pthread_cond_wait",
   "pthread_cond_signal", "pthread_cond_broadcast", "pthread_sigmask", "sigfillset", "sched_yield", "memmove",
   "clock_gettime",
+)  # fmt: skip
+_WINDOWS = (
+  "CreateThread", "WaitForSingleObject", "CloseHandle", "AcquireSRWLockExclusive", "ReleaseSRWLockExclusive",
+  "SleepConditionVariableSRW", "WakeConditionVariable", "WakeAllConditionVariable", "SwitchToThread", "memmove",
+  "QueryPerformanceCounter", "QueryPerformanceFrequency",
 )  # fmt: skip
 
 _HERE = """define internal i64 @processor_here() {
@@ -54,12 +60,23 @@ _EXPORTS = (
 )
 
 
+def is_windows(arch: Arch) -> bool:
+  """Whether threads are Windows', and not POSIX's."""
+  return "windows" in arch.triple
+
+
+def needed(arch: Arch) -> tuple[str, ...]:
+  """The functions of the system that the pool calls."""
+  return _WINDOWS if is_windows(arch) else _POSIX
+
+
 def pool_source(arch: Arch) -> str:
   """The pool and the runner of graphs as LLVM IR text for one processor family."""
   call, declaration, _ = _RELAX.get(arch.family, ("", "", 0))
   from pkgutil import get_data  # not importlib.resources, which takes four times as long to import
 
-  text = "\n".join((get_data("tiny_runtime_cpu", f"{name}.ll") or b"").decode() for name in ("pool", "graph"))
+  names = "pool", "graph", "threads_windows" if is_windows(arch) else "threads_posix"
+  text = "\n".join((get_data("tiny_runtime_cpu", f"{name}.ll") or b"").decode() for name in names)
   here = _HERE if "linux" in arch.triple else _NOWHERE
   return f"{text}\n{declaration}\n{here}define internal void @relax() alwaysinline {{\n  {call}\n  ret void\n}}\n"
 
@@ -92,14 +109,14 @@ class Functions:
 
 @cache
 def native_functions() -> Functions | None:
-  """None where the system has no POSIX threads."""
+  """None where the system has no threads that the pool knows."""
   return Functions() if has_native_functions() else None
 
 
 @cache
 def has_native_functions() -> bool:
   """Whether `native_functions` gives something; quicker, since it compiles nothing."""
-  return has_symbols(*_NEEDED)
+  return has_symbols(*needed(host_arch()))
 
 
 kernel_at = ctypes.CFUNCTYPE(

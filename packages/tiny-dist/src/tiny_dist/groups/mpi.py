@@ -23,6 +23,8 @@ DIST_PROGRESS = ContextVar(
   "1: a thread moves on what ranks send each other over MPI while kernels run; 0: MPI does that as it can, by itself "
   "or when it is called; -1: a thread where a machine has two processors for each of its ranks",
 )  # fmt: skip
+_FORWARDED = 0.5
+"""Seconds in which mpiexec passes on what a rank has written: it drops what it has not read when a rank ends all."""
 _PATIENCE = 30.0
 """Seconds within which a call of MPI that only asks has to come back."""
 
@@ -210,6 +212,7 @@ class MpiGroup:
   def abort(self, code: int) -> None:
     """See `Group`."""
     sys.stderr.flush()
+    time.sleep(_FORWARDED)
     self._comm.Abort(code)
 
   def close(self) -> None:
