@@ -23,6 +23,15 @@ DEEPSEEK = (
   r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
   rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{SPACES}"
 )
+CASED = (  # letters with a case, but for some alphabets and those of mathematics, of which it has none
+  "(?![\u0560-\u0588\u10c7-\u10ff\u1c80-\u1c8f\u2d00-\u2d2d\ua790-\ua7ff\uab30-\uab68\U00010570-\U000105bc"
+  "\U00010d50-\U00010d85\U00016e40-\U00016e7f\U0001d400-\U0001d7cb\U0001df00-\U0001dfff])"
+  r"[\p{Lu}\p{Ll}\p{Lt}]"
+)
+DEEPSEEK_LLM = (
+  r"[\r\n]", rf"\s?(?:{CASED})+", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$",
+  "[\u0800-\u9fa5\uac00-\ud7ff]+", r"\p{N}+",
+)  # fmt: skip
 DEFAULT = (r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")
 
 
@@ -47,6 +56,7 @@ def _table() -> dict[str, PreTokenizer]:
     ("tekken", PreTokenizer((TEKKEN,), whole_words=True, add_bos=True)),
     ("gpt-4o llama4", PreTokenizer((GPT4O,))),
     ("deepseek-v3", PreTokenizer((r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK))),
+    ("deepseek-llm", PreTokenizer(DEEPSEEK_LLM)),
     ("default", PreTokenizer(DEFAULT)),
   ]
   return {name: entry for names, entry in families for name in names.split()}
