@@ -1,9 +1,9 @@
 """Choice of optimisations for a kernel that goes on with what it has left in memory of its own.
 
 Such a kernel is a list of loop nests inside of common loops, as that of a softmax's weighted sum
-(`tiny_sched.softmax.blocks`): some fill near memory, others read it. What runs before what is fixed, so a nest is
-looked at by itself. Its iterations are independent if each reads, of what the nest writes, the one element that it
-writes itself. Then
+(`tiny_sched.softmax.forward_kernel`): some fill near memory, others read it. What runs before what is fixed, so a
+nest is looked at by itself. Its iterations are independent if each reads, of what the nest writes, the one element that
+it writes itself. Then
 
 1. a loop along which it stores neighbours becomes lanes, several vectors wide, and, where it reads along one loop and
    stores along another, squares are transposed in registers;

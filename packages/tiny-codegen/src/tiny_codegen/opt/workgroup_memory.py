@@ -1,7 +1,7 @@
 """Choice of optimisations for a kernel that goes on with what it has left in memory of its own, with workgroups.
 
 Such a kernel is written as loops in order (see `near_memory.py`): common loops, and in them loop nests that fill and
-read near memory one after the other, as that of a softmax's weighted sum (`tiny_sched.softmax.blocks`). Here
+read near memory one after the other, as that of a softmax's weighted sum (`tiny_sched.softmax.forward_kernel`). Here
 
 1. each iteration of the common loops is a workgroup's, and near memory is what its threads share;
 2. of a nest that is a sum of products each thread has a register tile, of others a vector where it stores neighbours;

@@ -9,8 +9,8 @@ Where gradients are taken of attention, out = P·v with P = exp(s - m)/l, the gr
 
 where dS is made of s, dP, and what a row has (m, l, D), one pair at a time; how in detail does not matter. This pass
 looks at all that the graph makes of the scores. Where it ends in such sums over one of the two counters, the kernel of
-the forward pass (`blocks.py`) leaves m and l of each row in memory too, and one kernel makes all other sums, or two
-where there are few heads. D needs no sum over pairs: sums over j and c change places, and
+the forward pass (`forward_kernel.py`) leaves m and l of each row in memory too, and one kernel (`gradient_kernel.py`)
+makes all other sums, or two where there are few heads. D needs no sum over pairs: sums over j and c change places, and
 D[i] = l[i] · Σ_c g[i, c] · out[i, c].
 
 Where a term is 0 by a mask, it is 0 whatever infinities are multiplied there. Dao et al., FlashAttention, 2022.
@@ -29,17 +29,9 @@ from tiny_sched.index import Index, flatten, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import lowered
 from tiny_sched.softmax import blocks
-from tiny_sched.softmax.blocks import (
-  PairSum,
-  WeightedSum,
-  block_of,
-  fits_gradients,
-  has_heads,
-  kernel_of_blocks,
-  kernel_of_gradients,
-  product,
-  row_place,
-)
+from tiny_sched.softmax.blocks import block_of, fits_gradients, has_heads
+from tiny_sched.softmax.forward_kernel import kernel_of_blocks
+from tiny_sched.softmax.gradient_kernel import kernel_of_gradients
 from tiny_sched.softmax.online_softmax import (
   ENDS,
   EXPONENTIALS,
@@ -54,6 +46,7 @@ from tiny_sched.softmax.online_softmax import (
   scores_of,
   weighted_sum,
 )
+from tiny_sched.softmax.weighted_sum import PairSum, WeightedSum, product, row_place
 from tiny_sched.views import is_reinterpretation
 from tiny_sched.work import tracker
 from tiny_uop import AxisType, GroupOp, Ops, UOp, value_nodes

@@ -5,8 +5,8 @@ Attention looks up
     out[i, c] = Σ_j exp(s[i, j] - m[i]) · v[j, c] / Σ_j exp(s[i, j] - m[i])      where m[i] = max_j s[i, j]
 
 Where s is made by a sum itself, as q·k is, it would get memory: as much as there are pairs (i, j). This pass finds such
-sums in the graph, by their structure, and puts a kernel of blocks (`blocks.py`) in the place of each. What s is made of
-besides does not matter: scales, biases, masks, windows, a cap, heads that share keys.
+sums in the graph, by their structure, and puts a kernel of blocks (`forward_kernel.py`) in the place of each. What s is
+made of besides does not matter: scales, biases, masks, windows, a cap, heads that share keys.
 
 A sum is recognised in the form that a kernel would have, an expression of loads and loops: movement is index arithmetic
 there, and whatever the graph calls things, the score that is summed and the one whose maximum is subtracted are one
@@ -27,7 +27,9 @@ from tiny_sched.index import ZERO, flatten, known, largest, largest_size, simpli
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import MEMORY, lowered
 from tiny_sched.softmax import blocks
-from tiny_sched.softmax.blocks import WeightedSum, block_of, kernel_of_blocks, product
+from tiny_sched.softmax.blocks import block_of
+from tiny_sched.softmax.forward_kernel import kernel_of_blocks
+from tiny_sched.softmax.weighted_sum import WeightedSum, product
 from tiny_sched.value_rules import tidy
 from tiny_sched.views import is_reinterpretation
 from tiny_sched.work import tracker

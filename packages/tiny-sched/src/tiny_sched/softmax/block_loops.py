@@ -1,0 +1,166 @@
+"""The loops and the near memory of a kernel of blocks: what the forward pass and the gradients have in common.
+
+A sum weighted by a softmax and the size of blocks go in. Out come the parts that kernels are put together of: the loops
+around a block of rows, those over blocks of columns that a mask leaves, values at the rows and columns of a block, and
+near memory that is filled with one side of scores.
+
+An iteration of an inner loop reads what other iterations of the loops before have left. The kernel IR says that with
+AFTERs: memory after the loop that fills it, or inside of the loop that goes on with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import count
+from typing import NamedTuple
+
+from tiny_sched.conditions import conjuncts, interval_of, linear
+from tiny_sched.index import ZERO, flatten, simplify, unflatten
+from tiny_sched.softmax.blocks import Block
+from tiny_sched.softmax.weighted_sum import WeightedSum, extent, is_read
+from tiny_uop import AddrSpace, AxisType, Ops, UOp
+
+Element = Callable[[UOp, UOp], UOp]
+
+
+class Turn(NamedTuple):
+  """An iteration of the loop over blocks of columns."""
+
+  loop: UOp
+  column: UOp
+  """The first column of the block."""
+
+
+class Running(NamedTuple):
+  """Memory that one block of columns after another goes on with."""
+
+  memory: UOp
+  filled: UOp
+  """What fills it before the first."""
+
+  def at(self, turn: Turn, place: UOp) -> UOp:
+    """An element, as the block of columns before has left it."""
+    return self.memory.after(self.filled, turn.loop).index(place)
+
+
+class BlockLoops:
+  """The loops and the near memory of one kernel."""
+
+  def __init__(self, w: WeightedSum, block: Block) -> None:
+    self.w = w
+    self.ids, self.memories = count(), count()
+    self.many, self.wide, self.shared = block.rows, block.columns, block.shared
+    self.whole = w.j.src[0].op is Ops.CONST and extent(w.j) % self.wide == 0
+    """Whether no block of columns has some past the end."""
+    self.rows = {r: self.loop(r.src[0]) for r in w.rows}
+    self.block = self.loop(-(-extent(w.lane) // self.many))
+    self.around = [*self.rows.values(), self.block]
+
+  def loop(self, size: UOp | int, kind: AxisType = AxisType.LOOP) -> UOp:
+    return UOp.range(size, next(self.ids), kind)
+
+  def near(self, size: int) -> UOp:
+    """Memory of the kernel's own."""
+    return UOp.alloc(next(self.memories), self.w.dtype.ptr(size, AddrSpace.LOCAL))
+
+  def at(self, value: UOp, row: UOp | None = None, column: UOp | None = None) -> UOp:
+    """A value of a block. Past the end of the columns, the last one is read once more."""
+    places = dict(self.rows)
+    if row is not None:
+      places[self.w.lane] = row
+    if column is not None:
+      read = any(u.op is Ops.LOAD and self.w.j in u.ranges for u in value.toposort)
+      places[self.w.j] = column.minimum(self.w.j.src[0] - 1) if read and not self.whole else column
+    return value.substitute(places)
+
+  def row(self, lane: UOp | int) -> UOp:
+    """The row of a lane."""
+    size = extent(self.w.lane)
+    first = self.block * self.many
+    return simplify(first if size % self.many == 0 else first.minimum(size - self.many)) + lane
+
+  def bounds(self) -> tuple[UOp, UOp]:
+    """(first block of columns, number of blocks) that a mask leaves for a block of rows."""
+    w, start, stop = self.w, ZERO, self.w.j.src[0]
+    mask = _mask(w.score)
+    bound = [c for c in conjuncts(simplify(mask)) if w.j in c.ranges] if mask is not None else []
+    for c in bound:
+      found = interval_of([c], w.j)
+      if found is None or found.point is not None:
+        continue
+      # over a block, only what is linear in the row has its ends at those of the block
+      edges = [e for e in (found.start, found.stop) if linear(e, w.lane) is not None]
+      edges = [e for e in edges if not any(u.op is Ops.LOAD for u in e.toposort)]
+      if found.start in edges:
+        start = start.maximum(self.edge(found.start)[0])
+      if found.stop in edges:
+        stop = stop.minimum(self.edge(found.stop)[1])
+    start, stop = simplify(start), simplify(stop)
+    first = simplify(start // self.wide)
+    return first, simplify(((stop + (self.wide - 1)) // self.wide - first).maximum(0))
+
+  def turns(self) -> Turn:
+    """The loop over blocks of columns."""
+    first, blocks = self.bounds()
+    loop = self.loop(blocks)
+    return Turn(loop, simplify(first + loop) * self.wide)
+
+  def edge(self, of_row: UOp) -> tuple[UOp, UOp]:
+    """(the least, the largest) of what is linear in the row, over a block of rows."""
+    first, last = [self.at(of_row, self.row(n)) for n in (0, self.many - 1)]
+    grows = simplify(last - first)
+    if grows.vmin >= 0:
+      return first, last
+    return (last, first) if grows.vmax <= 0 else (first.minimum(last), first.maximum(last))
+
+  def offset(self, columns: dict[UOp, UOp]) -> UOp:
+    """Where the results at these counters of `columns` are."""
+    return flatten(tuple(columns.values()), tuple([extent(c) for c in columns]))
+
+  def sides(self, u: UOp, turn: Turn) -> tuple[UOp, Element]:
+    """(near memory with the rows' side of a sum, the columns' side at a column and a term)."""
+    found, (term,) = self.w.sides(u), u.src[1:]
+    assert found is not None
+    memory = self.near(extent(term) * self.many)
+    inner, i = self.loop(term.src[0]), self.loop(self.many)
+    value = self.at(found[0].substitute({term: inner}), self.row(i))
+    filled = memory.after(*self.around).index(inner * self.many + i).store(value).end(inner, i)
+    return memory.after(filled), self.of_columns(found[1], (term,), turn)
+
+  def transposed(self, u: UOp, turn: Turn) -> UOp:
+    """Near memory with an element of memory for each pair of a block, in the order of the scores."""
+    memory = UOp.alloc(next(self.memories), u.dtype.ptr(self.wide * self.many, AddrSpace.LOCAL))
+    j, i = self.loop(self.wide), self.loop(self.many)
+    value = self.at(u, self.row(i), turn.column + j)
+    return memory.after(memory.after(turn.loop).index(j * self.many + i).store(value).end(j, i))
+
+  def of_columns(self, value: UOp, loops: tuple[UOp, ...], turn: Turn) -> Element:
+    """An element of what only columns have, at a column of the block and at an offset in the other loops: as it is in
+    memory, or computed into near memory for each block."""
+    sizes = tuple(map(extent, loops))
+
+    def element(j: UOp, offset: UOp) -> UOp:
+      return self.at(value.substitute(dict(zip(loops, unflatten(offset, sizes)))), None, turn.column + j)
+
+    if is_read(value) and not self.shared:
+      return element
+    size = math.prod(sizes)
+    memory, j, inner = self.near(size * self.wide), self.loop(self.wide), self.loop(size)
+    filled = memory.after(memory.after(turn.loop).index(j * size + inner).store(element(j, inner)).end(j, inner))
+    return lambda j, offset: filled.index(j * size + offset).load()
+
+  def filled(self, memory: UOp, size: int, value: UOp) -> Running:
+    """Memory with that value in each element, once for each block of rows."""
+    i = self.loop(size)
+    return Running(memory, memory.after(*self.around).index(i).store(value).end(i))
+
+
+def _mask(score: UOp) -> UOp | None:
+  """Where a score is not -inf, as far as a mask says so."""
+  if score.op is not Ops.WHERE:
+    return None
+  condition, yes, no = score.src
+  if no.op is Ops.CONST and no.arg == -math.inf:
+    return condition
+  return condition.logical_not() if yes.op is Ops.CONST and yes.arg == -math.inf else None
