@@ -242,6 +242,8 @@ def test_a_conversation_in_a_terminal(path: Path, tmp_path: Path) -> None:
     os.write(terminal, f"/load {saved}\n/load nothing.json\n/help\n".encode())
     until(b"/system TEXT", 1)
     assert b"nothing.json" in output
+    os.write(terminal, b"zq%" * 500 + b"\n")  # more than there is room for
+    until(b"/reset begins anew", 1)
     wait(has_ended, press=b"\x04")
     assert os.waitstatus_to_exitcode(status[0]) == 0
   finally:

@@ -259,7 +259,8 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--model", "-m", help="the same")
     sub.add_argument("--models", metavar="FOLDER", help="where names are looked up: TINY_LLM_MODELS, or ~/models")
     sub.add_argument("--url", help="fetch the file from there into that folder, unless it has it")
-    sub.add_argument("--context", "-c", type=int, help="tokens of prompt and answer together (4096 at most)")
+    what = "tokens of prompt and answer together (else as many as the model was trained for, but 4096 at most)"
+    sub.add_argument("--context", "-c", type=int, help=what)
     arguments(sub)
   return made
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from tiny_llm.generate import Generation, Request
+from tiny_llm.generate import ContextExceeded, Generation, Request
 from tiny_llm.sampling import SamplingOptions
 from tiny_llm.session import Session
 from tiny_llm.text.template import ChatTemplateError
@@ -121,6 +121,8 @@ def chat(conversation: Conversation) -> None:
         conversation.ask(line)
       elif not conversation.command(line.strip()):
         return
+    except ContextExceeded as error:
+      print(f"{error}: /reset begins anew, and --context at the start gives more room", file=sys.stderr)
     except (ChatTemplateError, ValueError, OSError) as error:
       print(f"{error}", file=sys.stderr)
 
