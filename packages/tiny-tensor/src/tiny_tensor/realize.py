@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from threading import get_ident
 
 from tiny_runtime import Device
 from tiny_tensor import capturing
@@ -113,8 +114,16 @@ def buffer_on(device: Devices, shape: Shape, dtype: DType) -> tuple[UOp, UOp]:
 
 
 def stored(buffer: UOp, view: UOp, value: UOp) -> UOp:
-  """The contents of `buffer` once `value` has been written through `view`."""
-  return UOp(Ops.AFTER, buffer.dtype, (buffer, UOp(Ops.STORE, dtypes.void, (view, value))))
+  """The contents of `buffer` once `value` has been written through `view`: `writer` says by which thread."""
+  made = UOp(Ops.AFTER, buffer.dtype, (buffer, UOp(Ops.STORE, dtypes.void, (view, value))))
+  made.__dict__["writer"] = get_ident()
+  return made
+
+
+def writer(after: UOp) -> int | None:
+  """The thread that made what `stored` gave; None if nobody knows."""
+  found: int | None = after.__dict__.get("writer")
+  return found
 
 
 def root_of(uop: UOp) -> UOp:

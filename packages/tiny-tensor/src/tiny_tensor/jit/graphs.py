@@ -1,5 +1,6 @@
 """Questions of `TinyJit` about graphs and about the live tensors."""
 
+import threading
 import weakref
 from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
@@ -7,7 +8,7 @@ from typing import Any, TypeVar
 from tiny_tensor.base import TensorBase
 from tiny_tensor.live import Changes, live_tensors, nodes_above, tensors_above, tensors_at
 from tiny_tensor.pytree import leaves
-from tiny_tensor.realize import buffer_under, is_holder, is_realized, pieces_of, realize_tensors, storage
+from tiny_tensor.realize import buffer_under, is_holder, is_realized, pieces_of, realize_tensors, storage, writer
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Ops, UOp, written_params
 
@@ -59,12 +60,15 @@ def assigned(tensors: Iterable[T]) -> list[T]:
 
 
 def waiting() -> list[Tensor]:
-  """The live tensors that were assigned to and are not computed since."""
-  return assigned(all_tensors())
+  """The live tensors that this thread assigned to, or one that has ended, and that are not computed since. What other
+  threads have assigned they carry out themselves: here it would be done twice."""
+  found = assigned(all_tensors())
+  others = {t.ident for t in threading.enumerate()} - {threading.get_ident()} if found else set()
+  return [t for t in found if (base := storage(t.uop)) is None or writer(base) not in others]
 
 
 def carry_out_writes(to: Collection[UOp] | None = None) -> None:
-  """Realises the live tensors that were assigned to, if they lie in the BUFFERs `to` (None: wherever they lie)."""
+  """Realises the live tensors that were assigned to, if they lie in the BUFFERs `to` (None: what is `waiting`)."""
   if found := waiting() if to is None else [t for t in assigned(tensors_above(to)) if _lies_in(t, to)]:
     realize_tensors(found)
 

@@ -1,5 +1,6 @@
 """One run of a function under `TinyJit`: what it ran, what it left behind, and whether a replay could do the same."""
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -89,7 +90,12 @@ class Run(Generic[R]):
     run: they are seen outside."""
     graphs.realize_lazy({id(t): t for t in graphs.tensors_in(self.result)}.values())
     made = {id(t) for t in graphs.all_tensors() if t not in self.before}
-    graphs.realize_lazy([g for t in graphs.all_tensors() if (g := t.grad) is not None and id(g) in made])
+    gradients = [g for t in graphs.all_tensors() if (g := t.grad) is not None and id(g) in made]
+    if threading.active_count() > 1:  # others are other threads' to compute
+      calls = [call for linear in self.schedules for call in linear.src]
+      read = {*self.inputs.buffers, *(graphs.argument_buffer(a) for call in calls for a in call.src[1:])}
+      gradients = [g for g in gradients if not read.isdisjoint(g.uop.toposort)]
+    graphs.realize_lazy(gradients)
 
 
 def _tensors(inputs: Inputs) -> list[Tensor]:

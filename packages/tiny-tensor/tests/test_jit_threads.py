@@ -1,0 +1,108 @@
+"""`TinyJit` beside other threads, which have tensors of their own: what waits there is theirs to carry out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tiny_tensor import Tensor, TinyJit
+from tiny_tensor.realize import is_realized
+
+SECONDS = 30
+
+
+class Other:
+  """A thread that does one thing after the other, when it is told to."""
+
+  def __init__(self, *steps: Callable[[], object]) -> None:
+    self._steps = iter(steps)
+    self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
+    self._errors: list[BaseException] = []
+    self._thread = threading.Thread(target=self._run, args=(len(steps),), daemon=True)
+    self._thread.start()
+
+  def _run(self, count: int) -> None:
+    for _ in range(count):
+      self._go.acquire(timeout=SECONDS)
+      try:
+        next(self._steps)()
+      except BaseException as error:
+        self._errors.append(error)
+      self._done.release()
+
+  def step(self) -> None:
+    """Let it do the next, and wait."""
+    self._go.release()
+    assert self._done.acquire(timeout=SECONDS), "the other thread hangs"
+    assert not self._errors, self._errors
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
+def test_assignments_of_other_threads_are_theirs(inside: bool) -> None:
+  state = Tensor([1.0, 2.0]).realize()
+  added = Tensor([10.0, 20.0]).realize()
+  other = Other(lambda: state.assign(state + added), lambda: state.realize())
+  if not inside:
+    other.step()
+
+  def double(x: Tensor) -> Tensor:
+    if inside and is_realized(state.uop):  # only in the first call
+      other.step()
+    return (x * 2).realize()
+
+  jit = TinyJit(double)
+  for n in range(4):
+    assert jit(Tensor([float(n), 3.0])).tolist() == [2.0 * n, 6.0]
+    assert not is_realized(state.uop), "it waits for its thread"
+  assert jit.captured is not None
+  other.step()
+  assert state.tolist() == [11.0, 22.0], "once"
+
+
+def test_what_a_thread_left_when_it_ended_is_carried_out() -> None:
+  state = Tensor([1.0, 2.0]).realize()
+  thread = threading.Thread(target=lambda: state.assign(state + 10))
+  thread.start()
+  thread.join(SECONDS)
+  jit = TinyJit(lambda x: (x + state).realize())
+  for n in range(4):
+    assert jit(Tensor([float(n), 0.0])).tolist() == [11.0 + n, 12.0]
+  assert state.tolist() == [11.0, 12.0]
+
+
+def test_gradients_of_other_threads_are_theirs() -> None:
+  weight = Tensor([3.0, 4.0], requires_grad=True).realize()
+  other = Other(
+    lambda: (weight * weight).sum().backward(), lambda: weight.grad.realize() if weight.grad is not None else None
+  )
+
+  def double(x: Tensor) -> Tensor:
+    if weight.grad is None:
+      other.step()
+    return (x * 2).realize()
+
+  jit = TinyJit(double)
+  for n in range(3):
+    assert jit(Tensor([float(n), 3.0])).tolist() == [2.0 * n, 6.0]
+  assert weight.grad is not None and not is_realized(weight.grad.uop), "its thread has not asked for it"
+  other.step()
+  assert weight.grad.tolist() == [6.0, 8.0]
+
+
+def test_gradients_of_the_function_are_computed_beside_other_threads() -> None:
+  weight = Tensor([3.0, 4.0], requires_grad=True).realize()
+  other = Other(lambda: None)
+
+  def step(x: Tensor) -> Tensor:
+    weight.grad = None
+    loss = (weight * x).sum() + (weight * weight).sum()
+    loss.backward()
+    return loss.realize()
+
+  jit = TinyJit(step)
+  for n in range(4):
+    jit(Tensor([float(n), 1.0]))
+    assert weight.grad is not None and is_realized(weight.grad.uop) and weight.grad.tolist() == [6.0 + n, 9.0]
+  other.step()
