@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tiny_tensor import Tensor, TinyJit
+from tiny_tensor import Context, Tensor, TinyJit
 from tiny_tensor.realize import is_realized
 
 SECONDS = 30
+
+
+@pytest.fixture(autouse=True)
+def _on_the_reference_device() -> Iterator[None]:
+  with Context(DEVICE="REF"):
+    yield
 
 
 class Other:
