@@ -98,17 +98,18 @@ def test_gradients_of_other_threads_are_theirs() -> None:
 
 
 def test_gradients_of_the_function_are_computed_beside_other_threads() -> None:
-  weight = Tensor([3.0, 4.0], requires_grad=True).realize()
+  weight, bias = (Tensor([3.0, 4.0], requires_grad=True).realize() for _ in range(2))
   other = Other(lambda: None)
 
   def step(x: Tensor) -> Tensor:
-    weight.grad = None
-    loss = (weight * x).sum() + (weight * weight).sum()
+    weight.grad = bias.grad = None
+    loss = (weight * x).sum() + (weight * weight).sum() + bias.sum()
     loss.backward()
     return loss.realize()
 
   jit = TinyJit(step)
   for n in range(4):
     jit(Tensor([float(n), 1.0]))
+    assert bias.grad is not None and is_realized(bias.grad.uop) and bias.grad.tolist() == [1.0, 1.0], "of no memory"
     assert weight.grad is not None and is_realized(weight.grad.uop) and weight.grad.tolist() == [6.0 + n, 9.0]
   other.step()

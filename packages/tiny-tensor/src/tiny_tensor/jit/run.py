@@ -91,10 +91,11 @@ class Run(Generic[R]):
     graphs.realize_lazy({id(t): t for t in graphs.tensors_in(self.result)}.values())
     made = {id(t) for t in graphs.all_tensors() if t not in self.before}
     gradients = [g for t in graphs.all_tensors() if (g := t.grad) is not None and id(g) in made]
-    if threading.active_count() > 1:  # others are other threads' to compute
+    if threading.active_count() > 1:  # those of what the function has not read are other threads' to compute
       calls = [call for linear in self.schedules for call in linear.src]
       read = {*self.inputs.buffers, *(graphs.argument_buffer(a) for call in calls for a in call.src[1:])}
-      gradients = [g for g in gradients if not read.isdisjoint(g.uop.toposort)]
+      below = [{u for u in g.uop.toposort if u.op is Ops.BUFFER} for g in gradients]
+      gradients = [g for g, buffers in zip(gradients, below) if not buffers or not buffers.isdisjoint(read)]
     graphs.realize_lazy(gradients)
 
 
