@@ -8,9 +8,15 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import shared_state
+
+from tiny_tensor import Tensor
+from tiny_tensor.host import unpack
+from tiny_tensor.methods import realization
+from tiny_uop import DType
 
 TABLE = Path(__file__).parents[2] / "docs" / "threads.md"
 
@@ -124,3 +130,17 @@ def test_many_threads_build_schedule_compile_and_run_at_once(tmp_path: Path, thr
     command, capture_output=True, text=True, timeout=600, env={**os.environ, "TINY_CACHE": str(tmp_path)}
   )
   assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+
+
+def test_memory_is_kept_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+  """A value with a history is computed for who reads it, and dropped: what takes memory then must not get its own."""
+  taken = []
+
+  def late(raw: memoryview, dtype: DType) -> tuple[Any, ...]:
+    taken.extend([Tensor([7.0] * 8).realize() for _ in range(8)])  # as another thread may, just then
+    return unpack(raw, dtype)
+
+  monkeypatch.setattr(realization, "unpack", late)
+  a = Tensor([float(n) for n in range(8)], requires_grad=True)
+  assert (a * 2).tolist() == [2.0 * n for n in range(8)]
+  assert (a * 2).sum().item() == 56.0

@@ -32,7 +32,7 @@ def _on_the_reference_device() -> Iterator[None]:
 
 def raw(t: Tensor) -> bytes:
   """The elements bit for bit, whatever the dtype."""
-  return bytes(t.detach().to("REF").clone().realize()._read()[0])
+  return bytes(t.detach().to("REF").clone().realize()._read_copy()[0])
 
 
 class Other:
@@ -49,7 +49,7 @@ class Other:
       except EOFError:
         break
       what = (t.dtype, tuple(t.shape), t.device, t.requires_grad)
-      data = bytes(t.detach().to("REF").clone().realize()._read()[0])
+      data = bytes(t.detach().to("REF").clone().realize()._read_copy()[0])
       pickle.dump((*what, data, t), sys.stdout.buffer)
       sys.stdout.buffer.flush()
       if t.dtype.name == "float32" and 0 not in t.shape:

@@ -90,13 +90,14 @@ class TensorIO(BytesReader):
     if t.ndim != 1 or t.dtype is not dtypes.uint8:
       raise ValueError(f"TensorIO needs a 1-d tensor of uint8, got {t.dtype.name} of shape {t.shape}")
     super().__init__(whole_bytes(t))
+    self._tensor = t  # keeps what is read
 
 
 def whole_bytes(t: Tensor) -> memoryview:
-  """All bytes of a tensor of uint8: of a mapped file, the mapping itself."""
+  """All bytes of a tensor of uint8: of a mapped file, the mapping itself; as long as the tensor is kept."""
   if is_whole(t.uop) and 0 not in t.shape:
     return buffer_of(t.uop.base).look()
-  return t._read()[0]
+  return t._read_copy()[0]
 
 
 def stored_bytes(t: Tensor) -> tuple[memoryview, object]:

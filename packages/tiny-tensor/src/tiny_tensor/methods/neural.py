@@ -10,7 +10,6 @@ from tiny_runtime import Device, buffer_of
 from tiny_tensor import capturing
 from tiny_tensor.autograd import tracing
 from tiny_tensor.base import Scalar, TensorBase, only_stored
-from tiny_tensor.host import unpack
 from tiny_tensor.naming import unary
 from tiny_tensor.realize import storage
 from tiny_tensor.shapes import normalize_axes
@@ -247,7 +246,7 @@ def check_labels(labels: TensorBase, classes: sint, ignore_index: int | None) ->
     return
   if not buffer_of(memory).is_written():  # `Tensor.empty`, to build a graph with
     return
-  values = list(unpack(labels._wrap(uop)._read()[0], uop.dtype))
+  values, _ = labels._wrap(uop)._elements()
   if wrong := [n for n in set(values) if not 0 <= n < classes and n != ignore_index]:
     raise IndexError(
       f"label {wrong[0]} at position {values.index(wrong[0])} of {len(values)} is none of {classes} classes: expected "

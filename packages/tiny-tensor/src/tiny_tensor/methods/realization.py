@@ -79,10 +79,11 @@ class RealizationMixin(TensorBase):
 
   # *** values ***
 
-  def _read(self) -> tuple[memoryview, tuple[int, ...]]:
-    """All elements in order as bytes to look at once, and the shape in numbers. Computes the tensor."""
+  def _elements(self) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """All elements in order as Python numbers, and the shape in numbers. Computes the tensor."""
     buffer, nbytes, shape = self._computed()
-    return memoryview(b"") if buffer is None else buffer.look()[:nbytes], shape
+    # maybe only `buffer` keeps the memory, which another thread would take as soon as it is given back
+    return () if buffer is None else unpack(buffer.look()[:nbytes], self.dtype), shape
 
   def _read_copy(self) -> tuple[memoryview, tuple[int, ...]]:
     """The same as bytes that the caller may keep and change."""
@@ -163,15 +164,14 @@ class RealizationMixin(TensorBase):
   def tolist(self) -> Any:
     """Nested lists of Python numbers; a number for a 0-d tensor."""
     x = self._readable()
-    raw, shape = x._read()
-    return nest(unpack(raw, x.dtype), shape)
+    return nest(*x._elements())
 
   def item(self) -> Scalar:
     """The one element as a Python number. Raises ValueError if there are more, or none."""
     if (n := self.numel()) != 1 and not (isinstance(n, UOp) and value_of(n) == 1):
       raise ValueError(f"item() needs one element, the shape is {self.shape}")
     x = self._readable()
-    out: Scalar = unpack(x._read()[0], x.dtype)[0]
+    out: Scalar = x._elements()[0][0]
     return out
 
   def __len__(self) -> int:
