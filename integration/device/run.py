@@ -37,7 +37,7 @@ GPUS = ("CUDA", "METAL", "AMD", "NV")
 REPORT = "tiny-device-report.tar.gz"
 LEVELS = (
   "0_package", "1_memory", "2_ops", "2_expressions", "3_programs", "3_accumulate", "3_workgroups", "4_order",
-  "4_life_cycle", "5_graphs", "5_capabilities", "5_native", "5_peers",
+  "4_life_cycle", "5_graphs", "5_capabilities", "5_peers",
 )  # fmt: skip
 WORKLOADS = (
   "matmul bf16 8192", "matmul bf16 4096", "matmul fp16 8192", "matmul fp32 4096", "matmul tf32 4096", "add one, 1 GiB",

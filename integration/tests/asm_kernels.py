@@ -9,8 +9,8 @@ from tiny_uop import ParamInfo, UOp, dtypes
 N = 64
 
 
-def doubled(chip: str = "gfx1100", swapped: bool = False, wait: bool = True) -> Binary:
-  """p0[i] = p1[i] * 2, by hand, as a binary of the plugin; or with a mistake."""
+def doubling(chip: str, swapped: bool = False, wait: bool = True) -> Kernel:
+  """p0[i] = p1[i] * 2, by hand; or with a mistake."""
   to, of = (s[6:7], s[4:5]) if swapped else (s[4:5], s[6:7])
   isa = Isa(chip)
   body = [
@@ -24,7 +24,12 @@ def doubled(chip: str = "gfx1100", swapped: bool = False, wait: bool = True) -> 
     isa.global_store_b32(v[0], v[1], to),
     isa.s_endpgm(),
   ]
-  return _binary(Kernel.of(chip, "doubled", body, argument_bytes=16, threads=32))
+  return Kernel.of(chip, "doubled", body, argument_bytes=16, threads=32)
+
+
+def doubled(chip: str = "gfx1100", swapped: bool = False, wait: bool = True) -> Binary:
+  """The same as a binary of the plugin."""
+  return _binary(doubling(chip, swapped, wait))
 
 
 def counting(chip: str, times: int) -> Binary:

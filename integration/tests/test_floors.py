@@ -31,7 +31,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
   ),
   "tiny-uop": (
     ("system",),
-    ("digests", "ops", "context", "locks", "records"),
+    ("ops", "context", "locks", "records"),
     ("dtype", "graph", "lazy", "operators", "origins"),
     ("args", "truncate", "node"),
     ("evaluate", "kernel", "text.formula", "text.print"),

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asm_kernels import N, doubling
 
 from gpu_model import cuda
 from gpu_model.as_device import as_device
 from gpu_model.kfd_backend import ModelBackend
 from gpu_model.toolchain import compiler
-from tiny_asm_amd import Isa, Kernel, null, s, v
 from tiny_asm_amd import Program as AMDProgram
 from tiny_runtime import CompileError
 from tiny_runtime.profiling.recording import profile
@@ -22,25 +22,12 @@ from tiny_tensor import Tensor, TinyJit
 from tiny_tensor.func import NativeCode, grad
 from tiny_uop import Context, is_kernel
 
-N = 64
 needs_a_compiler = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 
 
-def scaled(chip: str) -> AMDProgram:
+def doubled(chip: str) -> AMDProgram:
   """p0[i] = p1[i] * 2, in machine code."""
-  isa = Isa(chip)
-  body = [
-    isa.s_load_b128(s[4:7], s[0:1], null),
-    isa.v_lshl_or_b32(v[0], s[2], 5, v[0]),
-    isa.v_lshlrev_b32(v[0], 2, v[0]),
-    isa.s_waitcnt(lgkmcnt=0),
-    isa.global_load_b32(v[1], v[0], s[6:7]),
-    isa.s_waitcnt(vmcnt=0),
-    isa.v_add_f32(v[1], v[1], v[1]),
-    isa.global_store_b32(v[0], v[1], s[4:5]),
-    isa.s_endpgm(),
-  ]
-  return Kernel.of(chip, "scaled", body, argument_bytes=16, threads=32).program(N // 32, 32, ops=N)
+  return doubling(chip).program(N // 32, 32, ops=N)
 
 
 def run(x: Tensor, program: object, **more: Any) -> Tensor:
@@ -58,7 +45,7 @@ def amd() -> Iterator[ModelBackend]:
 @needs_a_compiler
 def test_machine_code_is_a_kernel_among_others(amd: ModelBackend) -> None:
   """It is scheduled, captured, profiled and has a gradient as other kernels do."""
-  program = scaled("gfx1100")
+  program = doubled("gfx1100")
 
   def f(x: Tensor) -> Tensor:
     return run(x + 1, program, grad_fxn=lambda g, out, x: (None, g * 2)) - 3
@@ -67,28 +54,28 @@ def test_machine_code_is_a_kernel_among_others(amd: ModelBackend) -> None:
   with profile() as found:
     for n in range(4):
       np.testing.assert_array_equal(step(Tensor(numbers + n).realize()).numpy(), (numbers + n + 1) * 2 - 3)
-  assert [r.name for r in found.records if r.kind == "kernel"].count("scaled") == 2, "then it is captured"
+  assert [r.name for r in found.records if r.kind == "kernel"].count("doubled") == 2, "then it is captured"
   graphs = [r for r in found.records if r.kind == "graph"]
   assert len(graphs) == 2 and all(r.kernels == 3 for r in graphs)
   names = [item.ast.arg.name for item in f(Tensor(numbers)).schedule() if is_kernel(item.ast)]
-  assert len(names) == 3 and names[1] == "scaled"
+  assert len(names) == 3 and names[1] == "doubled"
   np.testing.assert_array_equal(grad(lambda x: f(x).sum())(Tensor(numbers)).numpy(), np.full(N, 2, np.float32))
 
 
 @needs_a_compiler
 def test_a_program_of_another_device_is_refused(amd: ModelBackend) -> None:
   x = Tensor(np.zeros(N, np.float32)).realize()
-  expected = r"program 'scaled' is code-object for gfx1101; this device takes code-object for gfx1100"
+  expected = r"program 'doubled' is code-object for gfx1101; this device takes code-object for gfx1100"
   with pytest.raises(CompileError, match=expected):
-    run(x, scaled("gfx1101")).realize()
-  with pytest.raises(CompileError, match="'scaled' is said to be for gfx1100, and its metadata say for gfx1101"):
-    run(x, replace(scaled("gfx1101"), arch="gfx1100")).realize()
-  with pytest.raises(CompileError, match="'scaled' is code-object for gfx1100; this device takes .*tiny-uop.*REF"):
-    Tensor.empty(N, device="REF").custom_kernel(x.to("REF"), fxn=lambda *_: scaled("gfx1100"))[0].realize()
+    run(x, doubled("gfx1101")).realize()
+  with pytest.raises(CompileError, match="'doubled' is said to be for gfx1100, and its metadata say for gfx1101"):
+    run(x, replace(doubled("gfx1101"), arch="gfx1100")).realize()
+  with pytest.raises(CompileError, match="'doubled' is code-object for gfx1100; this device takes .*tiny-uop.*REF"):
+    Tensor.empty(N, device="REF").custom_kernel(x.to("REF"), fxn=lambda *_: doubled("gfx1100"))[0].realize()
   with pytest.raises(CompileError, match="takes 16 bytes of arguments, not 24"):
-    Tensor.empty(N).custom_kernel(x, x + 1, fxn=lambda *_: scaled("gfx1100"))[0].realize()
+    Tensor.empty(N).custom_kernel(x, x + 1, fxn=lambda *_: doubled("gfx1100"))[0].realize()
   with pytest.raises(CompileError, match="is no code object"):
-    run(x, replace(scaled("gfx1100"), code=b"none")).realize()
+    run(x, replace(doubled("gfx1100"), code=b"none")).realize()
 
 
 PTX = """

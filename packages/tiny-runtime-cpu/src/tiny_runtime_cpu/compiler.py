@@ -73,7 +73,7 @@ class CPUCompiler:
     """The back half: a PROGRAM with its source → Binary."""
     text = str(program.src[2].arg)
     try:
-      # what the pool calls loads some arguments and calls the body: to optimise it would take 5 % of LLVM’s time
+      # what the pool calls loads some arguments and calls the body: to optimise it would take 5 % of LLVM's time
       return Binary.of(program, compile_object(text, self.arch.processor, PASSES, program.arg.name))
     except LLVMError as error:
       raise CompileError(f"LLVM refused kernel {program.arg.name}: {error}", text) from error

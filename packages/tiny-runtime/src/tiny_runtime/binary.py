@@ -136,9 +136,11 @@ class Binary:
     try:
       header = json.loads(line)
       grid, group = (tuple([parse_uop(text) for text in header[name]]) for name in ("global_size", "local_size"))
-      params = tuple([ParamInfo(slot, dtypes.parse(name), *rest) for slot, name, *rest in header["params"]])
+      params = tuple([ParamInfo(slot, dtypes.parse(name), *uses) for slot, name, *uses in header["params"]])
       ops, nbytes = parse_uop(header["ops"]), parse_uop(header["nbytes"])
       entry, variables, size = header["entry"], tuple(header["variables"]), header["code"]
+      if len(rest) < size:
+        raise ValueError(f"not a serialised Binary: {len(rest)} bytes behind the header, expected {size} of code")
       return cls(rest[:size], entry, grid, group, params, variables, ops, nbytes, rest[size:])
     except (KeyError, TypeError, AttributeError) as error:
       raise ValueError(f"not a serialised Binary: {type(error).__name__}: {error}") from error

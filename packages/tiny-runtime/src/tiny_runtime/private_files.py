@@ -19,7 +19,7 @@ from pathlib import Path
 from tiny_runtime import system
 from tiny_runtime.settings import TINY_CACHE
 from tiny_uop.context import DEBUG, EnvironmentVariable
-from tiny_uop.digests import sha256
+from tiny_uop.system import sha256
 
 XDG_CACHE_HOME = EnvironmentVariable(
   "XDG_CACHE_HOME", "folder of everybody's caches, ours in `tiny` there; empty: `~/.cache` (XDG Base Directory)"

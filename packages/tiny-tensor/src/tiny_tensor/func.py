@@ -1,8 +1,7 @@
 """Transforms of functions of Tensors: maps over batches, derivatives in both modes, recomputation, own gradients.
 
 `Memory` is what a function that writes a kernel for `Tensor.custom_kernel` gets, `NativeCode` a program that it may
-give. The other names are those that users
-of `torch.func` and JAX know.
+give. The other names are those that users of `torch.func` and JAX know.
 """
 
 from tiny_tensor.autograd.tracing import TransformError

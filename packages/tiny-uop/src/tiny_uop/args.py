@@ -313,10 +313,10 @@ class NativeCode:
 
   def __repr__(self) -> str:
     """Short, and another one for each program: keys of caches are made of it."""
-    import hashlib  # late: it loads OpenSSL
+    from tiny_uop.system import sha256  # late: few programs have one
 
     every = repr([getattr(self, field.name) for field in fields(self)])
-    digest = hashlib.sha256(every.encode()).hexdigest()
+    digest = sha256(every.encode()).hexdigest()
     return f"NativeCode({self.form} for {self.arch}, {self.entry!r}, {len(self.code)} bytes, {digest[:32]})"
 
   @property

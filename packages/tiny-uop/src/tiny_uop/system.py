@@ -1,10 +1,36 @@
-"""What this package asks of the operating system, where Python's own modules do not ask in the same way everywhere."""
+"""What is not the same everywhere: what this package asks of the operating system where Python's own modules do not ask
+in the same way, and what one Python has and another one has not."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+  from hashlib import _Hash
+
+
+def sha256(data: bytes | memoryview = b"") -> _Hash:
+  """`hashlib.sha256` without OpenSSL, which hashlib loads: 4 MB of memory and 5 ms of each start, for a hash of a few
+  kilobytes. The standard library does the same where it only hashes (`random`)."""
+  return _sha256()(data)
+
+
+@cache
+def _sha256() -> Callable[..., _Hash]:
+  """Python's own, `_sha2` from 3.12 on and `_sha256` before; hashlib's where a distribution leaves them out."""
+  for name in ("_sha2", "_sha256", "hashlib"):
+    try:
+      found: Callable[..., _Hash] = import_module(name).sha256
+      return found
+    except (ImportError, AttributeError):
+      continue
+  raise ImportError("this Python has no SHA-256")
+
 
 if sys.platform == "win32":
 

@@ -116,7 +116,7 @@ class UOp(Operators["UOp | float"], Node):
   @recursive
   def key(self: UOp) -> bytes:
     """SHA-256 of the structure; the same in every process."""
-    from tiny_uop.digests import sha256  # late: not every program has a key
+    from tiny_uop.system import sha256  # late: not every program has a key
 
     head = f"{self.op.name} {self.dtype.name} {self.arg!r} {self.tag!r}".encode()
     return sha256(b"".join([head, *(s.key for s in self.src)])).digest()

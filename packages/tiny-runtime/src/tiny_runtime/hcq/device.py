@@ -120,8 +120,11 @@ class QueueDevice:
 
   def _is_idle(self, block: Block) -> bool:
     """Whether no submission that is under way uses a block."""
-    graphs = [graph.last for graph in self.graphs if any(memory.block is block for memory in graph.memories)]
-    return self.timeline.reached(max([block.last, *self.dropped, *graphs]))
+    done = self.hardware.completed()
+    if max(block.last, *self.dropped) > done:
+      return False
+    running = (graph for graph in self.graphs if graph.last > done)
+    return not any(memory.block is block for graph in running for memory in graph.memories)
 
   def read(self, memory: Memory, offset: int, out: memoryview) -> None:
     """Fill `out`."""

@@ -9,7 +9,7 @@ import sys
 from functools import cache
 
 from tiny_runtime.plugins.installed import Distribution, by_name, headers, installed, normal
-from tiny_uop.digests import sha256
+from tiny_uop.system import sha256
 
 OWN = ("tiny-runtime", "tiny-uop")
 

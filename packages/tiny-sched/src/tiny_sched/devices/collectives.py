@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tiny_sched.devices.ranks import for_ranks, summed
-from tiny_sched.regions import Region, joined, put_together, sent
+from tiny_sched.devices.regions import Region, joined, put_together, sent
 from tiny_uop import Ops, Shape, Sharding, UOp, even_bounds, prod
 from tiny_uop.graph import chain
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+from tiny_sched.devices.regions import Region, joined, put_together, sent
 from tiny_sched.index import known
-from tiny_sched.regions import Region, joined, put_together, sent
 from tiny_uop import (
   Collective,
   DType,
@@ -32,9 +32,9 @@ from tiny_uop import (
   value_nodes,
 )
 from tiny_uop.context import ContextVar
-from tiny_uop.digests import sha256
 from tiny_uop.graph import chain
 from tiny_uop.locks import shared_lock
+from tiny_uop.system import sha256
 
 BUCKET_BYTES = ContextVar(
   "BUCKET_BYTES",

@@ -69,9 +69,9 @@ def block_of(w: WeightedSum, local_memory: int) -> Block | None:
     filled = sum(n for n, u in theirs if block.shared or not is_read(u))
     return ((size + block.columns + terms + 3) * block.rows + filled * block.columns) * w.dtype.itemsize
 
-  if any(u.dtype in (dtypes.bfloat16, dtypes.float16) for u in w.values.toposort) and local_memory:
-    return None  # tensor cores multiply these
   if local_memory:
+    if any(u.dtype in (dtypes.bfloat16, dtypes.float16) for u in w.values.toposort):
+      return None  # tensor cores multiply these
     fitting = [b for b in WORKGROUPS if b.rows <= long and b.columns <= wide and near(b) <= local_memory]
     return next((b for b in fitting if 2 * near(b) <= local_memory), fitting[0] if fitting else None)
   if any(u.dtype is dtypes.bfloat16 for value in (w.score, w.values) for u in value.toposort):

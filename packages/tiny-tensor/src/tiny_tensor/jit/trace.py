@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from tiny_runtime import Capture, Device, buffer_of
 from tiny_tensor.capturing import Recording
 from tiny_uop import Ops, UOp
-from tiny_uop.digests import sha256
 from tiny_uop.records import dataclass
+from tiny_uop.system import sha256
 
 
 @dataclass(frozen=True)

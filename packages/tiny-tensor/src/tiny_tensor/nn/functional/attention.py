@@ -24,6 +24,22 @@ def scaled_dot_product_attention(
     return query.scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal, enable_gqa)
 
 
+def _in_heads(
+  heads: int, x: Tensor, weight: Tensor | None, bias: Tensor | None, more: Tensor | None, static: Tensor | None
+) -> Tensor:
+  """Queries, keys or values `(length, n, embed)` as `(n, heads, length, embed / heads)`: projected, with one `more`; or
+  those that are `static`."""
+  if weight is None:
+    raise ValueError("attention needs in_proj_weight, or with use_separate_proj_weight all three weights")
+  n, embed = x.shape[1:]
+  if static is not None:
+    return static.reshape((n, heads, *static.shape[-2:]))
+  x = x.transpose(0, 1).linear(weight.transpose(0, 1), bias)
+  if more is not None:
+    x = x.cat(more.reshape((1, 1, embed)).expand((n, 1, embed)), dim=1)
+  return x.reshape((n, x.shape[1], heads, -1)).transpose(1, 2)
+
+
 def multi_head_attention_forward(
   query: Tensor,
   key: Tensor,
@@ -77,19 +93,10 @@ def multi_head_attention_forward(
   if not use_separate_proj_weight:
     weights = [None] * 3 if in_proj_weight is None else list(in_proj_weight.chunk(3, 0))
   biases = [None] * 3 if in_proj_bias is None else list(in_proj_bias.chunk(3, 0))
-  heads = []
-  for x, w, b, more, static in zip(
-    (query, key, value), weights, biases, (None, bias_k, bias_v), (None, static_k, static_v), strict=True
-  ):
-    if w is None:
-      raise ValueError("attention needs in_proj_weight, or with use_separate_proj_weight all three weights")
-    x = x.transpose(0, 1).linear(w.transpose(0, 1), b)
-    if more is not None and bias_k is not None and bias_v is not None:
-      x = x.cat(more.reshape((1, 1, embed)).expand((n, 1, embed)), dim=1)
-    x = x.reshape((n, x.shape[1], num_heads, -1)).transpose(1, 2)
-    heads.append(x if static is None else static.reshape((n, num_heads, *static.shape[-2:])))
-  q, k, v = heads
-  further = int(bias_k is not None and bias_v is not None) + add_zero_attn
+  more = (None, bias_k, bias_v) if bias_k is not None and bias_v is not None else (None,) * 3
+  operands = zip((query, key, value), weights, biases, more, (None, static_k, static_v), strict=True)
+  q, k, v = [_in_heads(num_heads, *operand) for operand in operands]
+  further = int(more[1] is not None) + add_zero_attn
   if add_zero_attn:
     k, v = (x._pad_zeros([(0, 0), (0, 0), (0, 1), (0, 0)]) for x in (k, v))
   seen = k.shape[2]

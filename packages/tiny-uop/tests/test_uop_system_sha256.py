@@ -9,7 +9,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tiny_uop.digests import sha256
+from tiny_uop.system import sha256
 
 
 @given(st.lists(st.binary(max_size=200), max_size=4))
