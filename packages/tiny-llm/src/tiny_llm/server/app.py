@@ -5,41 +5,37 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
-import json
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 from threading import Lock
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from tiny_llm import generate
-from tiny_llm.generate import ContextExceeded, Piece
-from tiny_llm.sampling import TokenLogprob
+from tiny_llm.generate import ContextExceeded
 from tiny_llm.schema import CallGrammar, SchemaError, SchemaGrammar, Schemas
+from tiny_llm.server.answers import Answer, timings, total, whole
 from tiny_llm.server.body import Body, Refused, parsed
+from tiny_llm.server.errors import HANDLERS
+from tiny_llm.server.messages import messages_of, schema_of
+from tiny_llm.server.replies import ChatStream, Choices, Reply, TextStream, streamed
 from tiny_llm.server.tools import Splitter, Tools, form_of, tools_of, with_instructions
-from tiny_llm.server.worker import Busy, Job, Worker, milliseconds
+from tiny_llm.server.worker import Worker
 from tiny_llm.session import Session
-from tiny_llm.text.template import ChatTemplateError
 
 __all__ = ["create_app"]
 
 LARGEST = 16 << 20
 """Bytes of a body."""
-PING = 15.0
-"""Seconds without a word, after which a stream gets a comment, so that nobody in between takes it for dead."""
-ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def create_app(
@@ -69,119 +65,10 @@ def create_app(
   app = Starlette(
     routes=routes,
     middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)), *([allowed] if origins else [])],
-    exception_handlers={
-      Refused: refused, HTTPException: missing, Busy: busy, ContextExceeded: too_long, ChatTemplateError: wrong,
-      ClientDisconnect: gone, Ended: ended, Exception: failed,
-    },
-  )  # fmt: skip
+    exception_handlers=HANDLERS,
+  )
   app.state.server = server
   return app
-
-
-def refused(request: Request, error: Exception) -> Response:
-  assert isinstance(error, Refused)
-  return JSONResponse({"error": error.error}, error.status)
-
-
-def missing(request: Request, error: Exception) -> Response:
-  assert isinstance(error, HTTPException)
-  kind = "invalid_request_error"
-  message = f"{request.method} {request.url.path}: {error.detail}"
-  return JSONResponse(
-    {"error": {"message": message, "type": kind, "param": None, "code": None}}, error.status_code, error.headers
-  )
-
-
-def busy(request: Request, error: Exception) -> Response:
-  body = {"message": str(error), "type": "server_error", "param": None, "code": "overloaded"}
-  return JSONResponse({"error": body}, 503, {"Retry-After": "1"})
-
-
-def too_long(request: Request, error: Exception) -> Response:
-  return refused(request, Refused(str(error), "messages", code="context_length_exceeded"))
-
-
-def wrong(request: Request, error: Exception) -> Response:
-  return refused(request, Refused(str(error)))
-
-
-def ended(request: Request, error: Exception) -> Response:
-  return refused(request, Refused(str(error), status=503, code="stopped", kind="server_error"))
-
-
-def gone(request: Request, error: Exception) -> Response:
-  return Response(status_code=499)  # which nobody reads
-
-
-def failed(request: Request, error: Exception) -> Response:
-  message = f"{type(error).__name__}: {error}"
-  return JSONResponse({"error": {"message": message, "type": "server_error", "param": None, "code": None}}, 500)
-
-
-class Ended(RuntimeError):
-  """An answer that the server itself ended."""
-
-
-class Answer:
-  """One request at the worker, as an asynchronous stream of its pieces."""
-
-  def __init__(self, server: Server, request: generate.Request) -> None:
-    self._server, self._loop = server, asyncio.get_running_loop()
-    self._pieces: asyncio.Queue[Piece] = asyncio.Queue()
-    self.job = Job(request, self._deliver)
-    self.finish: str | None = None
-
-  def _deliver(self, pieces: Sequence[Piece]) -> None:
-    for piece in pieces:
-      try:
-        self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
-      except RuntimeError:  # the loop has been closed: nobody waits any more
-        return
-
-  async def next(self) -> Piece:
-    piece = await self._pieces.get()
-    self.finish = piece.finish
-    if piece.finish == "cancelled":
-      raise Ended("the server is being stopped")
-    if piece.finish == "error":
-      assert self.job.generation is not None
-      raise RuntimeError(f"the model failed: {self.job.generation.error}")
-    return piece
-
-  def __aiter__(self) -> AsyncIterator[Piece]:
-    return self._all()
-
-  async def _all(self) -> AsyncIterator[Piece]:
-    while self.finish is None:
-      yield await self.next()
-
-  def close(self) -> None:
-    """Nobody wants it any more."""
-    if self.finish is None:
-      self._server.worker.cancel(self.job)
-
-  def usage(self) -> dict[str, Any]:
-    done = self.job.generation
-    assert done is not None
-    prompt, count = len(done.prompt), len(done.generated)
-    return {
-      "prompt_tokens": prompt,
-      "completion_tokens": count,
-      "total_tokens": prompt + count,
-      "prompt_tokens_details": {"cached_tokens": done.cached},
-    }
-
-
-class Reply:
-  """The parts of a completion that are the same in all its chunks."""
-
-  def __init__(self, server: Server, prefix: str, kind: str) -> None:
-    self.fixed = {
-      "id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": server.session.name,
-    }  # fmt: skip
-
-  def with_(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    return {**self.fixed, "choices": choices, **more}
 
 
 class Server:
@@ -190,6 +77,7 @@ class Server:
   def __init__(self, session: Session, api_key: str | None, queue: int) -> None:
     self.session, self.api_key = session, api_key
     self.worker = Worker(session.engine, queue=queue)
+    self.choices = Choices(session.tokenizer)
     self.began = time.time()
     self._schemas: Schemas | None = None
     self._lock = Lock()
@@ -281,9 +169,9 @@ class Server:
       raise Refused(f"encoding_format is {form!r:.60}: expected float or base64", "encoding_format")
     if len(prompts) > 256:
       raise Refused(f"input has {len(prompts)} texts: expected 256 at most", "input")
-    answers = [Answer(self, generate.Request(tokens, embed=True)) for tokens in prompts]
+    answers = [Answer(self.worker, generate.Request(tokens, embed=True)) for tokens in prompts]
     self.submit(answers)
-    choices = await self.whole(request, answers, lambda at, pieces: self.embedding(at, answers[at], form))
+    choices = await whole(request, answers, lambda at, pieces: self.embedding(at, answers[at], form))
     count = sum(map(len, prompts))
     usage = {"prompt_tokens": count, "total_tokens": count}
     return JSONResponse({"object": "list", "data": choices, "model": self.session.name, "usage": usage})
@@ -322,15 +210,15 @@ class Server:
       thinks = False
     tokens = self.session.tokens_of(text)
     answers, include = self.answers_of(body, [tokens], count, top, grammar, self.shown(tools))
-    stream = body_stream(body)
+    stream = body.flag("stream")
     body.done()
     self.submit(answers)
     splitters = [Splitter(tools, thinks=thinks, forced=tools is not None and bool(tools.forced)) for _ in answers]
     kind = "chat.completion.chunk" if stream else "chat.completion"
-    reply = Reply(self, "chatcmpl", kind)
+    reply = Reply(self.session.name, "chatcmpl", kind)
     if stream:
-      return self.streamed(answers, ChatStream(self, reply, answers, splitters, tools, include))
-    choices = await self.whole(request, answers, lambda at, pieces: self.chat_choice(at, pieces, splitters[at], top))
+      return streamed(answers, ChatStream(self.choices, reply, answers, splitters, include))
+    choices = await whole(request, answers, lambda at, pieces: self.choices.chat(at, pieces, splitters[at], top))
     return JSONResponse(reply.with_(choices, usage=total(answers), timings=timings(answers)))
 
   async def completions(self, request: Request) -> Response:
@@ -342,13 +230,13 @@ class Server:
     count = body.integer("max_tokens", 16, 1, 1 << 31)
     body.neutral(echo=(False,), best_of=(1,), suffix=("",))
     answers, include = self.answers_of(body, prompts, count, top, grammar)
-    stream = body_stream(body)
+    stream = body.flag("stream")
     body.done()
     self.submit(answers)
-    reply = Reply(self, "cmpl", "text_completion")
+    reply = Reply(self.session.name, "cmpl", "text_completion")
     if stream:
-      return self.streamed(answers, TextStream(self, reply, answers, include))
-    choices = await self.whole(request, answers, lambda at, pieces: self.text_choice(at, pieces))
+      return streamed(answers, TextStream(self.choices, reply, answers, include))
+    choices = await whole(request, answers, self.choices.text)
     return JSONResponse(reply.with_(choices, usage=total(answers), timings=timings(answers)))
 
   def rendered(self, messages: list[dict[str, Any]], tools: Tools | None, variables: dict[str, Any]) -> str:
@@ -436,7 +324,7 @@ class Server:
           drawn = replace(options, seed=seed)
         own = None if grammar is None else grammar.copy()
         request = generate.Request(tokens, drawn, count, stop, ignore, top, own, special=shown)
-        answers.append(Answer(self, request))
+        answers.append(Answer(self.worker, request))
     return answers, include
 
   def submit(self, answers: list[Answer]) -> None:
@@ -446,76 +334,6 @@ class Server:
       raise
     except ValueError as error:
       raise Refused(str(error)) from None
-
-  async def whole(
-    self, request: Request, answers: list[Answer], choice: Callable[[int, list[Piece]], dict[str, Any]]
-  ) -> list[dict[str, Any]]:
-    """All choices when they are complete; or nothing, if the client goes before."""
-
-    async def pieces(answer: Answer) -> list[Piece]:
-      return [piece async for piece in answer]
-
-    leaves: asyncio.Future[Any] = asyncio.ensure_future(_gone(request))
-    made: asyncio.Future[list[list[Piece]]] = asyncio.gather(*map(pieces, answers))
-    made.add_done_callback(lambda done: done.cancelled() or done.exception())  # looked at, whoever else does
-    try:
-      await asyncio.wait([leaves, made], return_when=asyncio.FIRST_COMPLETED)
-      if not made.done():
-        raise Refused("the client has gone", status=499)
-      return [choice(at, found) for at, found in enumerate(made.result())]
-    finally:
-      for task in (leaves, made):
-        task.cancel()
-      for answer in answers:
-        answer.close()
-
-  def streamed(self, answers: list[Answer], stream: ChatStream | TextStream) -> Response:
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_events(answers, stream), media_type="text/event-stream", headers=headers)
-
-  def chat_choice(self, at: int, pieces: list[Piece], splitter: Splitter, top: int | None) -> dict[str, Any]:
-    found = [item for piece in pieces for item in splitter.push(piece.text)] + splitter.end()
-    texts = {kind: "".join(value for k, value in found if k == kind) for kind in ("content", "reasoning")}
-    calls = [{k: v for k, v in value.items() if k != "index"} for kind, value in found if kind == "call"]
-    said = texts["content"].strip("\n") if calls else texts["content"]
-    message: dict[str, Any] = {"role": "assistant", "content": said}
-    if calls:
-      message["content"] = message["content"] or None
-      message["tool_calls"] = calls
-    if texts["reasoning"]:
-      message["reasoning_content"] = texts["reasoning"].strip("\n")
-    finish = "tool_calls" if calls and pieces[-1].finish == "stop" else pieces[-1].finish
-    logprobs = None if top is None else {"content": [self.logprob(item) for p in pieces for item in p.logprobs]}
-    return {"index": at, "message": message, "logprobs": logprobs, "finish_reason": finish}
-
-  def text_choice(self, at: int, pieces: list[Piece]) -> dict[str, Any]:
-    found = [item for piece in pieces for item in piece.logprobs]
-    return {
-      "index": at,
-      "text": "".join(piece.text for piece in pieces),
-      "logprobs": self.text_logprobs(found) if found else None,
-      "finish_reason": pieces[-1].finish,
-    }
-
-  def logprob(self, item: TokenLogprob) -> dict[str, Any]:
-    def entry(token: int, value: float) -> dict[str, Any]:
-      data = self.session.tokenizer.piece(token, special=True)
-      # JSON has no infinity; OpenAI's servers write this for tokens that cannot be
-      return {"token": data.decode("utf-8", "replace"), "logprob": max(value, -9999.0), "bytes": list(data)}
-
-    return {**entry(item.token, item.logprob), "top_logprobs": [entry(*other) for other in item.top]}
-
-  def text_logprobs(self, items: list[TokenLogprob]) -> dict[str, Any]:
-    entries = [self.logprob(item) for item in items]
-    offsets = [0]
-    for entry in entries:
-      offsets.append(offsets[-1] + len(entry["token"]))
-    return {
-      "tokens": [entry["token"] for entry in entries],
-      "token_logprobs": [entry["logprob"] for entry in entries],
-      "top_logprobs": [{o["token"]: o["logprob"] for o in entry["top_logprobs"]} for entry in entries],
-      "text_offset": offsets[:-1],
-    }
 
   def prompts(self, value: Any, name: str) -> list[list[int]]:
     """Text, tokens, or a list of either: the tokens of each."""
@@ -577,201 +395,3 @@ METRICS = {
   "prompt_seconds": "seconds of reading prompts",
   "predicted_seconds": "seconds of writing answers",
 }
-
-
-class ChatStream:
-  """The chunks of a chat completion."""
-
-  def __init__(
-    self, server: Server, reply: Reply, answers: list[Answer], splitters: list[Splitter], tools: Tools | None,
-    usage: bool,
-  ) -> None:  # fmt: skip
-    self.server, self.reply, self.answers, self.splitters, self.usage = server, reply, answers, splitters, usage
-
-  def first(self) -> list[dict[str, Any]]:
-    delta = {"role": "assistant", "content": ""}
-    return [self._chunk(at, delta) for at in range(len(self.answers))]
-
-  def chunks(self, at: int, piece: Piece) -> list[dict[str, Any]]:
-    splitter = self.splitters[at]
-    found = splitter.push(piece.text) + (splitter.end() if piece.finish is not None else [])
-    made = []
-    for kind, value in found:
-      delta = {
-        "content": {"content": value}, "reasoning": {"reasoning_content": value}, "call": {"tool_calls": [value]},
-      }[kind]  # fmt: skip
-      made.append(self._chunk(at, delta))
-    if piece.logprobs:
-      if not made:
-        made.append(self._chunk(at, {"content": ""}))
-      made[0]["choices"][0]["logprobs"] = {"content": [self.server.logprob(item) for item in piece.logprobs]}
-    if piece.finish is not None:
-      finish = "tool_calls" if splitter.calls and piece.finish == "stop" else piece.finish
-      made.append(self._chunk(at, {}, finish))
-    return made
-
-  def _chunk(self, at: int, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return self.reply.with_([{"index": at, "delta": delta, "logprobs": None, "finish_reason": finish}])
-
-
-class TextStream:
-  """The chunks of a completion."""
-
-  def __init__(self, server: Server, reply: Reply, answers: list[Answer], usage: bool) -> None:
-    self.server, self.reply, self.answers, self.usage = server, reply, answers, usage
-
-  def first(self) -> list[dict[str, Any]]:
-    return []
-
-  def chunks(self, at: int, piece: Piece) -> list[dict[str, Any]]:
-    return [self.reply.with_([self.server.text_choice(at, [piece])])]
-
-
-async def _events(answers: list[Answer], stream: ChatStream | TextStream) -> AsyncIterator[str]:
-  """Server-sent events. When the client goes, this is closed, and what is not complete is cancelled."""
-  queue: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
-
-  async def pump(at: int, answer: Answer) -> None:
-    try:
-      async for piece in answer:
-        await queue.put((at, piece))
-    except RuntimeError as error:
-      await queue.put((at, error))
-
-  tasks = [asyncio.ensure_future(pump(at, answer)) for at, answer in enumerate(answers)]
-  try:
-    for chunk in stream.first():
-      yield _event(chunk)
-    left = len(answers)
-    while left:
-      try:
-        at, piece = await asyncio.wait_for(queue.get(), PING)
-      except TimeoutError:
-        yield ": still here\n\n"
-        continue
-      if isinstance(piece, Exception):
-        yield _event({"error": {"message": str(piece), "type": "server_error", "param": None, "code": None}})
-        return
-      left -= piece.finish is not None
-      for chunk in stream.chunks(at, piece):
-        if not left and piece.finish is not None and chunk["choices"][0]["finish_reason"] is not None:
-          chunk["timings"] = timings(answers)
-        yield _event(chunk)
-    if stream.usage:
-      yield _event(stream.reply.with_([], usage=total(answers)))
-    yield "data: [DONE]\n\n"
-  finally:
-    for task in tasks:
-      task.cancel()
-    for answer in answers:
-      answer.close()
-
-
-def _event(chunk: dict[str, Any]) -> str:
-  return f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n"
-
-
-async def _gone(request: Request) -> None:
-  while (await request.receive())["type"] != "http.disconnect":
-    pass
-
-
-def total(answers: list[Answer]) -> dict[str, Any]:
-  """The usage of several answers; choices of one prompt count it once."""
-  found = [answer.usage() for answer in answers]
-  seen, prompt, cached = set(), 0, 0
-  for answer, usage in zip(answers, found, strict=True):
-    if (key := id(answer.job.request.tokens)) not in seen:
-      seen.add(key)
-      prompt += usage["prompt_tokens"]
-      cached += usage["prompt_tokens_details"]["cached_tokens"]
-  count = sum(usage["completion_tokens"] for usage in found)
-  details = {"cached_tokens": cached}
-  return {
-    "prompt_tokens": prompt, "completion_tokens": count, "total_tokens": prompt + count,
-    "prompt_tokens_details": details,
-  }  # fmt: skip
-
-
-def timings(answers: list[Answer]) -> dict[str, float]:
-  """The times of the first of several answers."""
-  generation = answers[0].job.generation
-  assert generation is not None
-  return milliseconds(generation)
-
-
-def body_stream(body: Body) -> bool:
-  return body.flag("stream")
-
-
-def messages_of(value: Any) -> list[dict[str, Any]]:
-  """The messages of a body in the form that templates read: content is text, arguments of calls are objects."""
-  if not isinstance(value, list) or not value:
-    raise Refused("messages: expected a list of one message at least", "messages")
-  made = []
-  for at, message in enumerate(value):
-    name = f"messages[{at}]"
-    if not isinstance(message, dict) or message.get("role") not in ROLES:
-      raise Refused(f"{name}: expected an object with a role that is one of {', '.join(ROLES)}", "messages")
-    unknown = message.keys() - {
-      "role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "refusal", "audio", "function_call",
-      "annotations",
-    }  # fmt: skip
-    if unknown or any(message.get(key) for key in ("refusal", "audio", "function_call", "annotations")):
-      raise Refused(f"{name} has {', '.join(sorted(unknown)) or 'a part'} that is not supported", "messages")
-    role = "system" if message["role"] == "developer" else message["role"]
-    item = {"role": role, "content": content_of(message.get("content"), name, message)}
-    for key in ("name", "tool_call_id", "reasoning_content"):
-      if message.get(key) is not None:
-        if not isinstance(message[key], str):
-          raise Refused(f"{name}.{key}: expected text", "messages")
-        item[key] = message[key]
-    if message.get("tool_calls"):
-      item["tool_calls"] = calls_of(message["tool_calls"], name)
-    made.append(item)
-  return made
-
-
-def content_of(value: Any, name: str, message: dict[str, Any]) -> str:
-  if isinstance(value, str):
-    return value
-  if value is None and message["role"] == "assistant":
-    return ""
-  if isinstance(value, list):
-    texts = [part["text"] for part in value if isinstance(part, dict) and part.get("type") == "text" and "text" in part]
-    if len(texts) == len(value) and all(isinstance(text, str) for text in texts):
-      return "".join(texts)
-  raise Refused(f"{name}.content: expected text, or parts of type text; other kinds are not supported", "messages")
-
-
-def calls_of(value: Any, name: str) -> list[dict[str, Any]]:
-  made = []
-  for call in value if isinstance(value, list) else [None]:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
-      raise Refused(f"{name}.tool_calls: expected a list of calls of functions", "messages")
-    try:
-      arguments = json.loads(function.get("arguments") or "{}")
-    except (TypeError, ValueError, RecursionError):
-      raise Refused(f"{name}.tool_calls: the arguments of {function['name']:.60} are no JSON", "messages") from None
-    made.append({**call, "function": {"name": function["name"], "arguments": arguments}})
-  return made
-
-
-def schema_of(value: Any) -> dict[str, Any] | None:
-  """The JSON schema that `response_format` asks for, if it does."""
-  if value is None:
-    return None
-  kind = value.get("type") if isinstance(value, dict) else None
-  if kind == "text":
-    return None
-  if kind == "json_object":
-    schema = value.get("schema", {"type": "object"})
-  elif kind == "json_schema":
-    holder = value.get("json_schema")
-    schema = holder.get("schema") if isinstance(holder, dict) else None
-  else:
-    raise Refused(f"response_format is {value!r:.60}: expected text, json_object or json_schema", "response_format")
-  if not isinstance(schema, dict):
-    raise Refused("response_format: expected a JSON schema", "response_format")
-  return schema
