@@ -14,7 +14,7 @@ from tiny_codegen.opt.apply import OptList
 from tiny_codegen.opt.dot_products import best_ways
 from tiny_codegen.staging.stage import is_roomy, lower_stage
 from tiny_codegen.tiling.choose import dot_cycles
-from tiny_codegen.tiling.cost import depth_of
+from tiny_codegen.tiling.matrix_cost import depth_of
 from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Sharing, Tiling, row_by_row, sharings
 from tiny_uop import AxisType, Opt, OptOps, simplify
 

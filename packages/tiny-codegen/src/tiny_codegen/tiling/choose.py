@@ -22,7 +22,9 @@ from tiny_codegen.instructions.dot_product import MatrixProduct
 from tiny_codegen.kernel.loops import size_of
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.target import Target
-from tiny_codegen.tiling.cost import MatrixTileCost, TileCost, rate
+from tiny_codegen.tiling.cost import TileCost
+from tiny_codegen.tiling.matrix_cost import MatrixTileCost
+from tiny_codegen.tiling.step_cost import rate
 from tiny_codegen.tiling.tiles import Tiling, blocks, divides
 from tiny_uop import UOp
 
