@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tiny_sched import schedule_cache_clear
+from tiny_sched.softmax import blocks
 from tiny_tensor import Tensor
 from tiny_tensor.nn import functional
 from tiny_tensor.realize import plan_tensors
@@ -34,6 +39,94 @@ def test_attention(kind: str) -> None:
   )  # fmt: skip
   error = 2e-3 if kind == "half" else 2e-6
   np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=error, atol=error)
+
+
+# *** masks: rows of which no position sees anything are 0, and so are their gradients ***
+
+ERRORS = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 4e-2}
+
+
+def masked(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+  """A mask of that shape for PyTorch, some rows of which leave nothing."""
+  seen = rng.random(shape) < 0.6
+  seen[..., ::5, :] = False
+  if kind == "bool":
+    return torch.from_numpy(seen)
+  bias = rng.standard_normal(shape).astype(np.float32)
+  return torch.from_numpy(np.where(seen, bias, -np.inf).astype(np.float32))
+
+
+def check_masked(
+  kind: str, heads: tuple[int, int], sizes: tuple[int, int, int], dtype: str, wide: bool, seed: int
+) -> None:
+  """Results and gradients are those of PyTorch, that of a mask of floats too."""
+  rng = np.random.default_rng(seed)
+  (many, groups), (length, seen, size) = heads, sizes
+  kinds = {"dtype": getattr(torch, dtype)}
+  shapes = ((2, many, length, size), (2, groups, seen, size), (2, groups, seen, size))
+  theirs = [torch.from_numpy(rng.standard_normal(s)).to(**kinds).requires_grad_() for s in shapes]
+  mask = masked(kind, (2, many, length, seen) if wide else (length, seen), rng)
+  if kind == "trained":
+    mask = mask.to(**kinds).requires_grad_()
+    theirs.append(mask)
+  elif kind == "float":
+    mask = mask.to(**kinds)
+  want = torch.nn.functional.scaled_dot_product_attention(*theirs[:3], attn_mask=mask, enable_gqa=many != groups)
+  want.double().square().sum().backward()
+  ours = [Tensor(x.detach()).realize().requires_grad_(x.requires_grad) for x in [*theirs[:3], mask]]
+  q, k, v, bias = ours
+  got = functional.scaled_dot_product_attention(q, k, v, bias, enable_gqa=many != groups)
+  got.double().square().sum().backward()
+  found = [got, *[x.grad for x in ours[: len(theirs)] if x.grad is not None]]
+  assert len(found) == 1 + len(theirs)
+  got.realize(*found[1:])
+  for a, b in zip(found, [want.detach(), *[x.grad for x in theirs]], strict=True):
+    large = max(1.0, float(b.double().abs().max()))
+    np.testing.assert_allclose(a.double().numpy() / large, b.double().numpy() / large, rtol=0, atol=ERRORS[dtype])
+
+
+@pytest.mark.parametrize(
+  ("kind", "dtype", "wide"), [("float", "float32", False), ("bool", "bfloat16", True), ("trained", "float32", False)]
+)
+def test_rows_that_see_nothing(kind: str, dtype: str, wide: bool) -> None:
+  check_masked(kind, (4, 2), (9, 13, 8), dtype, wide, 0)
+
+
+@pytest.fixture
+def every_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+  """Kernels of blocks are for all sizes."""
+  monkeypatch.setattr(blocks, "LEAST_SCORES", 0)
+  schedule_cache_clear()
+  yield
+  schedule_cache_clear()
+
+
+@pytest.mark.usefixtures("every_size")
+@pytest.mark.parametrize(("kind", "dtype"), [("float", "float32"), ("bool", "float16")])
+def test_rows_that_see_nothing_in_blocks(kind: str, dtype: str) -> None:
+  check_masked(kind, (2, 2), (64, 64, 16), dtype, False, 1)
+
+
+MASKS = {
+  "kind": st.sampled_from(["float", "bool", "trained"]),
+  "heads": st.sampled_from([(1, 1), (4, 2), (3, 1), (2, 2)]),
+  "dtype": st.sampled_from(sorted(ERRORS)),
+  "wide": st.booleans(),
+  "seed": st.integers(0, 1000),
+}
+
+
+@pytest.mark.nightly
+@given(sizes=st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 20)), **MASKS)
+def test_any_mask(**case: Any) -> None:
+  check_masked(**case)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("every_size")
+@given(sizes=st.tuples(st.integers(32, 150), st.integers(32, 150), st.sampled_from([16, 20, 32])), **MASKS)
+def test_any_mask_in_blocks(**case: Any) -> None:
+  check_masked(**case)
 
 
 def test_gradients_where_some_see_nothing() -> None:

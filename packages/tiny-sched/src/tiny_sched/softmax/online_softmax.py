@@ -19,6 +19,7 @@ where a factor has j (the values; masks and dropout, which may also have i) or h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -328,10 +329,19 @@ def _less_maximum(weight: UOp, j: UOp) -> tuple[UOp, UOp] | None:
   for score, less in (exponent.src, exponent.src[::-1]):
     if less.op is not Ops.MUL or less.src[1].op is not Ops.CONST or less.src[1].arg != -1:
       continue
-    maximum = less.src[0]
+    maximum = _unless_nothing(less.src[0])
     if maximum.op is Ops.REDUCE and maximum.arg[0] is Ops.MAX and _over(maximum, j, score):
       return score, maximum
   return None
+
+
+def _unless_nothing(u: UOp) -> UOp:
+  """The maximum where another number takes the place of one that is -inf: 0 is subtracted then, as kernels do."""
+  if u.op is not Ops.WHERE or u.src[0].op is not Ops.CMPNE:
+    return u
+  (maximum, infinite), yes, no = u.src[0].src, *u.src[1:]
+  is_infinite = infinite.op is Ops.CONST and infinite.arg == -math.inf
+  return yes if yes is maximum and is_infinite and _is_zero(no) else u
 
 
 def _is_total(u: UOp, weight: UOp, j: UOp) -> bool:

@@ -193,10 +193,10 @@ class MatmulMixin(TensorBase):
   ) -> Self:  # fmt: skip
     """softmax(q·kᵀ/√d + mask)·v over `(…, length, d)` (Vaswani et al., 2017).
 
-    `attn_mask` is added, or if bool says what may be seen: a position that sees nothing gets 0. With `is_causal` a
-    position sees itself and those before it; values of others are not read, or on tensor cores, which take positions
-    together, multiplied by 0 (so infinities and NaNs are seen). With `enable_gqa` key and value heads (axis -3) are
-    repeated to as many as the query has.
+    `attn_mask` is added, or if bool says what may be seen; a position of which all scores are -inf gets 0, and so do
+    its gradients. With `is_causal` a position sees itself and those before it; values of others are not read, or on
+    tensor cores, which take positions together, multiplied by 0 (so infinities and NaNs are seen). With `enable_gqa`
+    key and value heads (axis -3) are repeated to as many as the query has.
     """
     q = self
     if enable_gqa:
@@ -208,14 +208,9 @@ class MatmulMixin(TensorBase):
       if attn_mask is not None:
         raise ValueError("give attn_mask or is_causal, not both")
       attn_mask = scores.const_like(True, dtypes.bool).tril()
-    elif attn_mask is not None and dtypes.is_bool(attn_mask.dtype):
-      # a position that sees nothing has finite weights that nobody looks at, so that its gradients are 0 as well
-      sees = attn_mask.any(-1, keepdim=True).contiguous()
-      weights = (attn_mask | sees.logical_not()).where(scores, -math.inf).softmax(-1)
-      return sees.where(weights._as_dtype(q.dtype).dropout(dropout_p).matmul(value), 0)
     if attn_mask is not None:
-      scores = attn_mask.where(scores, -math.inf) if is_causal else scores + attn_mask
-    weights = scores.softmax(-1)._as_dtype(q.dtype).dropout(dropout_p)
+      scores = attn_mask.where(scores, -math.inf) if dtypes.is_bool(attn_mask.dtype) else scores + attn_mask
+    weights = scores._softmax_or_zeros()._as_dtype(q.dtype).dropout(dropout_p)
     if not is_causal:
       return weights.matmul(value)
     # the mask once more, where it says how far each sum goes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from tiny_tensor.base import Axis, DTypeLike, TensorBase, const_uop, to_dtype
@@ -192,6 +193,16 @@ class ReduceMixin(TensorBase):
     e = (x - x.detach().max(axis, keepdim=True)).exp()
     # one division for a row
     return (e * e.sum(axis, keepdim=True).reciprocal())._as_dtype(result)
+
+  def _softmax_or_zeros(self) -> Self:
+    """`softmax` along the last axis; where all of a row is -inf, zeros, and so are gradients."""
+    x, result = self._with_precision()
+    if self.numel() == 0:
+      return self._as_float()
+    top = x.detach().max(-1, keepdim=True)
+    e = (x - top.ne(-math.inf).where(top, 0.0)).exp()
+    total = e.sum(-1, keepdim=True)
+    return (e * total.ne(0.0).where(total, 1.0).reciprocal())._as_dtype(result)
 
   def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
     """Logarithm of `softmax`."""
