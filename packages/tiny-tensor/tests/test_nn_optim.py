@@ -51,11 +51,14 @@ def sgd(lr: float, momentum: float = 0, weight_decay: float = 0, nesterov: bool 
   return p
 
 
-def adam(lr: float, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0) -> dict[str, Array]:
+def adam(
+  lr: float, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0, l2: float = 0
+) -> dict[str, Array]:
   p = {k: v.copy() for k, v in START.items()}
   m, v = ({k: np.zeros_like(x) for k, x in p.items()} for _ in range(2))
   for step in range(STEPS):
     for k, g in gradients(p, step).items():
+      g = g + l2 * p[k]
       m[k] = b1 * m[k] + (1 - b1) * g
       v[k] = b2 * v[k] + (1 - b2) * g**2
       p[k] = p[k] * (1 - lr * weight_decay)
@@ -73,6 +76,7 @@ CASES: dict[str, tuple[Callable[[list[Tensor]], Any], Callable[[], dict[str, Arr
   ),
   "adam": (lambda p: nn.optim.Adam(p, lr=0.1), lambda: adam(0.1)),
   "adam betas": (lambda p: nn.optim.Adam(p, lr=0.1, b1=0.8, b2=0.9, eps=1e-3), lambda: adam(0.1, 0.8, 0.9, 1e-3)),
+  "adam decay": (lambda p: nn.optim.Adam(p, lr=0.1, weight_decay=0.2), lambda: adam(0.1, l2=0.2)),
   "adamw": (lambda p: nn.optim.AdamW(p, lr=0.1, weight_decay=0.2), lambda: adam(0.1, weight_decay=0.2)),
 }
 

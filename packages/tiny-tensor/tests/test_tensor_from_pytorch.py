@@ -22,6 +22,8 @@ PLACES: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
   "Tensor": (lambda: Tensor([1.0]), pytorch_names.TENSOR),
   "torch": (lambda: tiny_tensor, pytorch_names.TOP),
   "torch.nn": (lambda: nn, pytorch_names.NN),
+  "Module": (lambda: nn.Linear(1, 1), pytorch_names.MODULE),
+  "torch.optim": (lambda: optim, pytorch_names.OPTIM),
 }
 ROWS = [(place, name) for place, (_, table) in PLACES.items() for name in table]
 
@@ -37,6 +39,7 @@ def test_a_row_of_the_table(place: str, name: str) -> None:
     "Tensor": Tensor,
     "y": Tensor,
     "w": Tensor,
+    "net": nn.Module,
     "nn": nn,
     "tiny_tensor": tiny_tensor,
     "dtypes": dtypes,
@@ -67,11 +70,15 @@ def test_names_that_have_no_row() -> None:
     (nn, "LazyLinear"): "nn.Linear, with all its sizes",
     (nn, "ReflectionPad2d"): "lambda x: x.pad(padding, mode)",
     (Tensor([1.0]), "unsqueeze_"): "t = t.unsqueeze(…)",
+    (tiny_tensor.linalg, "svd"): "Tensor.svd",
+    (tiny_tensor.special, "erf"): "Tensor.erf",
   }
   for (owner, name), instead in cases.items():
     with pytest.raises(AttributeError, match=re.escape(f"{name!r}. Here: {instead}")):
       getattr(owner, name)
-  for owner in (tiny_tensor, nn, Tensor([1.0])):
+  with pytest.raises(TypeError, match=r"Here: Tensor\(data\)"):
+    tiny_tensor.tensor([1, 2])  # type: ignore[operator]
+  for owner in (tiny_tensor, nn, optim, nn.Linear(1, 1), Tensor([1.0])):
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'$"):
       getattr(owner, "nonsense")  # noqa: B009
   assert not hasattr(Tensor([1.0]), "__nonsense__")
@@ -185,7 +192,10 @@ def test_module() -> None:
   seen: list[str] = []
   net.apply(lambda m: seen.append(type(m).__name__))
   assert seen[-1] == "Net" and len(seen) == len(net.modules())
-  assert repr(nn.Sequential(nn.Linear(1, 2), nn.ReLU())) == "Sequential(\n  (0): Linear()\n  (1): ReLU()\n)"
+  text = "Sequential(\n  (0): Linear(weight (2, 1), bias (2,))\n  (1): ReLU()\n)"
+  assert repr(nn.Sequential(nn.Linear(1, 2), nn.ReLU())) == text
+  assert repr(nn.Dropout(0.25)) == "Dropout(p=0.25)"
+  assert repr(Net()).startswith("Net(\n  scale (1,), offset (1,)\n  (blocks): ModuleList(")
   with pytest.raises(NotImplementedError, match="Nothing defines neither"):
     type("Nothing", (nn.Module,), {})()()
 
@@ -225,7 +235,21 @@ def test_training_with_modules() -> None:
     net.eval()
   assert not Tensor.training and losses == sorted(losses, reverse=True)
   assert sizes[-1] == sizes[2]  # running statistics do not pile up where no optimiser has them
+  opt.zero_grad(set_to_none=False)
+  assert net[1].weight.grad.tolist() == [[0, 0]]  # type: ignore[attr-defined]
+  net[1].weight.grad.add_(1)  # type: ignore[attr-defined]
+  net.zero_grad(set_to_none=False)
+  assert net[1].weight.grad.tolist() == [[0, 0]]  # type: ignore[attr-defined]
   net.zero_grad()
   assert net[1].weight.grad is None  # type: ignore[attr-defined]
   assert str(net(x[:1])).startswith("[[")
   Tensor.realize(*net.buffers())  # nothing waits for a device that another test closes
+
+
+def test_what_is_no_parameter() -> None:
+  net = nn.Linear(2, 1)
+  for params in ([{"params": [net.weight], "lr": 0.1}], net.named_parameters(), net.state_dict()):
+    with pytest.raises(TypeError, match=r"an optimiser takes tensors, .* OptimizerGroup"):
+      optim.SGD(params)  # type: ignore[arg-type]
+  with pytest.raises(RuntimeError, match=r"none requires one. net.parameters\(\) and optimisers make a model's do"):
+    nn.Linear(2, 1)(Tensor.ones(1, 2)).sum().backward()

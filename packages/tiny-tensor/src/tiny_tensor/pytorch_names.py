@@ -94,6 +94,26 @@ NN = {
 }  # fmt: skip
 """Names in `torch.nn` → what to write, but those that `nn.functional` has as functions."""
 
+_HOOK = "there are no hooks: a subclass whose forward() looks at what the layer gives"
+MODULE = {
+  "add_module": "setattr(net, name, layer)", "register_module": "setattr(net, name, layer)",
+  "register_parameter": "setattr(net, name, nn.Parameter(t))",
+  "compile": _JIT,
+  "get_buffer": "net.state_dict()[path]", "get_parameter": "net.state_dict()[path]",
+  "get_submodule": "dict(net.named_modules())[path]",
+  "register_backward_hook": _HOOK, "register_forward_hook": _HOOK, "register_forward_pre_hook": _HOOK,
+  "register_full_backward_hook": _HOOK,
+  "to_empty": "net.to(device)", "type": "net.to(dtype)",
+}  # fmt: skip
+"""Attributes of a module → what to write."""
+
+_RULE = "a subclass of nn.optim.Optimizer that defines update()"
+OPTIM = {
+  "lr_scheduler": "nn.schedule: StepLR and all others",
+  **dict.fromkeys(("ASGD", "Adadelta", "Adafactor", "Adamax", "LBFGS", "NAdam", "RAdam", "Rprop", "SparseAdam"), _RULE),
+}
+"""Names in `torch.optim` → what to write."""
+
 
 def tensor_attribute(t: Any, name: str) -> Any:
   """What `t.NAME` is that `Tensor` does not have: another name's method, or an AttributeError that says more."""

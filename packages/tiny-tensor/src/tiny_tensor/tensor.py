@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.custom_kernel import CustomKernelMixin
@@ -216,3 +218,13 @@ def data_uop(data: Any, device: DeviceLike, dtype: DType | None) -> UOp:
   if 0 in shape:
     return const_uop(0, kind, shape, name)
   return (buffer if buffer.device == name else buffer.copy_to(name)).reshape(shape).cast(kind)
+
+
+class _ThisModule(ModuleType):
+  """Its name is that of `torch.tensor`."""
+
+  def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    raise TypeError(f"{self.__name__} is a module. Here: Tensor(data), where PyTorch has torch.tensor(data)")
+
+
+sys.modules[__name__].__class__ = _ThisModule

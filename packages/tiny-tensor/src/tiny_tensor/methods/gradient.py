@@ -105,7 +105,9 @@ class GradientMixin(TensorBase):
     reached = [t for t in wanted if t.uop in found]
     if all(t is self and self._history for t in reached):
       why = (
-        "it was realised, which ends its graph: call backward() first" if is_realized(self.uop) else "none requires one"
+        "it was realised, which ends its graph: call backward() first"
+        if is_realized(self.uop)
+        else "none requires one. net.parameters() and optimisers make a model's do, t.requires_grad_() any"
       )
       raise RuntimeError(f"backward() of {self!r} reaches no tensor that requires a gradient: {why}")
     for t in reached:

@@ -1,10 +1,12 @@
 """`Module`: PyTorch's base class of models and layers, over what `nn.state` finds in any object."""
 
+import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partialmethod
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tiny_tensor.origins import here, layer, marked
+from tiny_tensor.pytorch_names import MODULE
 from tiny_tensor.pytree import children_of
 from tiny_tensor.tensor import Tensor
 from tiny_uop import dtypes
@@ -120,10 +122,10 @@ class Module:
     """`train(False)`."""
     return self.train(False)
 
-  def zero_grad(self) -> None:
-    """Forgets the gradients."""
+  def zero_grad(self, set_to_none: bool = True) -> None:
+    """Forgets the gradients, or makes them zeros."""
     for t in self.state_dict().values():
-      t.grad = None
+      t.grad = None if set_to_none or t.grad is None else t.grad.zeros_like()
 
   def to(self, *args: Any, **kwargs: Any) -> Self:
     """Moves all tensors to a device, or those of floats to a dtype, or both: the arguments of `Tensor.to`."""
@@ -143,9 +145,24 @@ class Module:
   cpu = partialmethod(to, "CPU")
   cuda = partialmethod(to, "CUDA")
 
+  def extra_repr(self) -> str:
+    """What `repr` says of the module itself: the shapes of its tensors, and its numbers."""
+    own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+    tensors = [f"{name} {value.shape}" for name, value in own.items() if isinstance(value, Tensor)]
+    return ", ".join([*tensors, *(f"{n}={v}" for n, v in own.items() if isinstance(v, (bool, int, builtins.float)))])
+
   def __repr__(self) -> str:
     parts = [f"({name}): {child!r}".replace("\n", "\n  ") for name, child in self.named_children()]
-    return f"{type(self).__name__}(" + "".join(f"\n  {part}" for part in parts) + ("\n)" if parts else ")")
+    own = self.extra_repr()
+    inside = "".join(f"\n  {part}" for part in ([own] if own else []) + parts) + "\n" if parts else own
+    return f"{type(self).__name__}({inside})"
+
+  if not TYPE_CHECKING:  # type checkers know all names that there are
+
+    def __getattr__(self, name):
+      advice = MODULE.get(name)
+      here = f". Here: {advice}" if advice else ""
+      raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{here}", name=name, obj=self)
 
 
 class ModuleList(Module, list[Any]):

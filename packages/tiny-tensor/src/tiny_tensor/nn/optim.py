@@ -11,8 +11,12 @@ from typing import Any, ClassVar, Protocol
 from tiny_tensor.naming import known_as
 from tiny_tensor.origins import phase
 from tiny_tensor.placement import DeviceLike, canonical
+from tiny_tensor.pytorch_names import OPTIM
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Sharding, dtypes
+from tiny_uop.lazy import lazy_names
+
+__getattr__ = lazy_names(__name__, OPTIM.get)
 
 
 def _has_cuts(state: Sharding | None, pieces: Sharding) -> bool:
@@ -66,6 +70,11 @@ class Optimizer:
 
   def __init__(self, params: Iterable[Tensor], lr: float, device: DeviceLike = None, fused: bool = False) -> None:
     tensors = _unique(params)
+    if wrong := [t for t in tensors if not isinstance(t, Tensor)]:
+      raise TypeError(
+        f"an optimiser takes tensors, as net.parameters() gives them, got a {type(wrong[0]).__name__}; for groups with "
+        "other rates, OptimizerGroup(SGD(some, lr=0.1), SGD(others, lr=0.01))"
+      )
     for t in tensors:
       if t.requires_grad is None and dtypes.is_float(t.dtype):
         t.requires_grad_(True)
@@ -100,10 +109,10 @@ class Optimizer:
       for p in self.params
     ]
 
-  def zero_grad(self) -> None:
-    """Forgets the gradients."""
+  def zero_grad(self, set_to_none: bool = True) -> None:
+    """Forgets the gradients, or makes them zeros."""
     for p in self.params:
-      p.grad = None
+      p.grad = None if set_to_none or p.grad is None else p.grad.zeros_like()
 
   def state_dict(self) -> dict[str, Tensor]:
     """The rate, the counters and the state of each parameter by name: not the parameters."""
@@ -332,7 +341,10 @@ class AdamW(Optimizer):
 
 class Adam(AdamW):
   """Adam (Kingma & Ba, 2015): steps along running means of the gradients (decay `b1`), divided by the roots of those of
-  their squares (`b2`), both corrected for having started at 0. `eps` is added to the roots. Without weight decay."""
+  their squares (`b2`), both corrected for having started at 0. `eps` is added to the roots.
+
+  `weight_decay` times a weight is added to its gradient, as the gradient of half its square; AdamW takes it apart.
+  """
 
   def __init__(
     self,
@@ -344,8 +356,16 @@ class Adam(AdamW):
     device: DeviceLike = None,
     fused: bool = False,
     betas: tuple[float, float] | None = None,
+    weight_decay: float = 0.0,
   ) -> None:
     super().__init__(params, lr, b1, b2, eps, 0.0, device, fused, betas)
+    self.l2 = weight_decay
+
+  def update(self, grads: list[Tensor]) -> list[Tensor]:
+    """As AdamW, without its decay, with gradients g + weight_decay p."""
+    if self.l2:
+      grads = [g + self.l2 * p.detach() for g, p in zip(grads, self.params)]
+    return super().update(grads)
 
 
 def _trust(weight: Tensor, change: Tensor, decay: float = 0.0) -> Tensor:
