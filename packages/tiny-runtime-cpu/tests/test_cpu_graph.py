@@ -47,7 +47,7 @@ def captured(size: int) -> tuple[CapturedGraph, UOp]:
 
 def threads(graph: Graph) -> list[int]:
   """Threads of each call."""
-  return [settings.division[2] for settings in graph._settings]
+  return [settings.numbers[2] for settings in graph._settings]
 
 
 def native(graph: CapturedGraph) -> Graph:

@@ -26,6 +26,9 @@ NS_PER_HOT_THREAD = 8_000
 SHORT_NS = 20_000
 """Graphs of less estimated work keep the GIL: to get it back can take 5 ms if another thread has it."""
 
+DIVISION = 3
+"""Integers that say how a call is divided: extent, parts, threads."""
+
 Call = GraphKernel | GraphCopy
 
 
@@ -33,18 +36,20 @@ class _Settings:
   """What may change from run to run of a call, or of several that change together: integers, size, and the division
   among threads; and where the native loop finds them."""
 
-  __slots__ = ("call", "division", "global_size", "integers", "shared")
+  __slots__ = ("call", "global_size", "numbers", "shared")
 
   def __init__(self, call: Call, shared: bool) -> None:
     self.call = call
     """The call, or the first of them: the program, or what is copied."""
     integers, self.global_size = (call.integers, call.global_size) if isinstance(call, GraphKernel) else ((), ())
-    self.integers, self.division = (ctypes.c_int64 * len(integers))(*integers), (ctypes.c_int64 * 3)()
+    self.numbers = (ctypes.c_int64 * (DIVISION + len(integers)))(*(0,) * DIVISION, *integers)
+    """The division, then the integers: one array for both, as a model has thousands of calls."""
     self.shared = shared
 
   def places(self) -> list[ctypes.c_int64 | int]:
-    """Two fields of a row of the table."""
-    return [ctypes.addressof(self.integers), ctypes.addressof(self.division)]
+    """Two fields of a row of the table: where the integers are, and the division."""
+    division = ctypes.addressof(self.numbers)
+    return [division + DIVISION * ctypes.sizeof(ctypes.c_int64), division]
 
 
 class Times(Sequence[tuple[float, float]]):
@@ -144,7 +149,7 @@ class Graph:
     self._change(self._together[calls], integers, global_size)
 
   def _change(self, settings: _Settings, integers: Sequence[int], global_size: tuple[int, ...]) -> None:
-    settings.integers[:] = [*integers]
+    settings.numbers[DIVISION:] = [*integers]
     if settings.global_size != global_size:
       settings.global_size = global_size
       self._resized.add(settings)
@@ -156,7 +161,7 @@ class Graph:
     for indices in (calls, *[(n,) for n in apart]):
       before = self._settings[indices[0]]
       settings = _Settings(self._calls[indices[0]], len(indices) > 1)
-      settings.integers[:], settings.global_size = [*before.integers], before.global_size
+      settings.numbers[DIVISION:], settings.global_size = [*before.numbers[DIVISION:]], before.global_size
       for n in indices:
         self._settings[n] = settings
         self._rows[4 * n + 2 : 4 * n + 4] = settings.places()
@@ -198,7 +203,7 @@ class Graph:
       extent, parts, threads = self._division(settings.call, settings.global_size, limit)
       if threads > 1:
         threads = pool.ensure(threads)
-      settings.division[:] = [extent, parts, threads]
+      settings.numbers[:DIVISION] = [extent, parts, threads]
       most = max(most, threads)
     self._resized.clear()
     if self._limit != limit:

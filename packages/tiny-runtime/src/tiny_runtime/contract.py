@@ -214,7 +214,7 @@ class HostImport(Protocol):
     and they see what the host wrote before. Keeps `data` until the handle is freed, and then drops it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GraphKernel:
   """A launch in a graph: what `Device.launch` takes, with memories by their position in the graph's list."""
 
@@ -227,7 +227,7 @@ class GraphKernel:
   local_size: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GraphCopy:
   """`nbytes` ≥ 1 bytes from one memory of the device to another or the same, as memmove."""
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tiny_runtime.buffer import Buffer
 from tiny_runtime.execution.launch import Launch
-from tiny_uop import dtypes
+from tiny_uop import DType, dtypes
 
 ALIGNMENT = 128
 """Bytes; what kernels for vectors and for GPUs like, and a multiple of every type's size."""
@@ -40,10 +40,12 @@ def _share(launches: Sequence[Launch], lifetimes: dict[Buffer, Lifetime]) -> Non
   offsets, size = plan({buffer: (buffer.nbytes, life) for buffer, life in lifetimes.items()})
   arena = Buffer(next(iter(lifetimes)).device, size, dtypes.uint8)
   arena.temporaries = True
+  views: dict[tuple[int, int, DType], Buffer] = {}  # a model of many layers has the same ones in each
   for launch in launches:
     for slot, buffer in enumerate(launch.buffers):
       if (offset := offsets.get(buffer.base)) is not None:
-        launch.buffers[slot] = arena.view(offset + buffer.offset, buffer.size, buffer.dtype)
+        place = offset + buffer.offset, buffer.size, buffer.dtype
+        launch.buffers[slot] = views.get(place) or views.setdefault(place, arena.view(*place))
   for buffer in lifetimes:
     buffer.free()
 

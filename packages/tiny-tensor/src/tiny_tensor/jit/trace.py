@@ -16,7 +16,7 @@ from tiny_uop.records import dataclass
 from tiny_uop.system import sha256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Step:
   """One CALL: its kernel, the parts that its arguments play, the line that asked for it."""
 
@@ -26,7 +26,7 @@ class Step:
 
 
 class _Parts(dict[UOp, tuple[Any, ...]]):
-  """The parts that the BUFFERs of one call play."""
+  """The parts that the BUFFERs of one call play, and views of them."""
 
   def __init__(self, inputs: Sequence[UOp], draws: Sequence[UOp], created: frozenset[UOp]) -> None:
     super().__init__({buffer: ("draw", n) for n, buffer in enumerate(draws)})
@@ -38,6 +38,8 @@ class _Parts(dict[UOp, tuple[Any, ...]]):
     return part
 
   def _new(self, buffer: UOp) -> tuple[Any, ...]:
+    if buffer.op is Ops.BUFFER_VIEW:
+      return (*self[buffer.src[0]], "from", *buffer.arg, buffer.dtype.name)
     device, (number, size) = str(buffer.device), buffer.arg
     what = (size, buffer.dtype.name, device)
     if (storage := Device.storage(device)) is not None and storage.persistent:
@@ -50,8 +52,6 @@ class _Parts(dict[UOp, tuple[Any, ...]]):
     """One argument of a CALL."""
     if uop.op is Ops.BIND:
       return ("variable", str(uop.src[0].arg[0]))
-    if uop.op is Ops.BUFFER_VIEW:
-      return (*self[uop.src[0]], "from", *uop.arg, uop.dtype.name)
     return self[uop]
 
 
