@@ -74,14 +74,18 @@ def block_of(w: WeightedSum, local_memory: int) -> Block | None:
       return None  # tensor cores multiply these
     fitting = [b for b in WORKGROUPS if b.rows <= long and b.columns <= wide and near(b) <= local_memory]
     return next((b for b in fitting if 2 * near(b) <= local_memory), fitting[0] if fitting else None)
-  if any(u.dtype is dtypes.bfloat16 for value in (w.score, w.values) for u in value.toposort):
-    return None  # processors have instructions for its products, which want them side by side
   if long < min(ROWS) or wide < min(COLUMNS):
     return None
   block = Block(rows_of_block(long), columns_of_block(wide))
   if w.across() and (w.j.src[0].op is not Ops.CONST or wide % block.columns or block.columns % SQUARE):
     return None
   return block if near(block) <= NEAR else None
+
+
+def has_own_products(w: WeightedSum) -> bool:
+  """Whether processors have instructions for its products, which want factors of 16 bits side by side: they take less
+  time than a kernel of blocks, but not where gradients are taken."""
+  return any(u.dtype is dtypes.bfloat16 for value in (w.score, w.values) if value is not None for u in value.toposort)
 
 
 def rows_of_block(size: int) -> int:

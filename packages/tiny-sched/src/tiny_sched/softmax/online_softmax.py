@@ -28,7 +28,7 @@ from tiny_sched.index import ZERO, flatten, known, largest, largest_size, simpli
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import MEMORY, lowered
 from tiny_sched.softmax import blocks
-from tiny_sched.softmax.blocks import block_of
+from tiny_sched.softmax.blocks import block_of, has_own_products
 from tiny_sched.softmax.forward_kernel import kernel_of_blocks
 from tiny_sched.softmax.weighted_sum import WeightedSum, product
 from tiny_sched.value_rules import tidy
@@ -94,7 +94,7 @@ def dear_factors(u: UOp, scores: frozenset[UOp], most: int = CHEAP) -> set[UOp]:
   with a rotary embedding, and the like."""
   held = set[UOp]()
   for reduce in (u, *scores):
-    for factor in _factor_nodes(reduce.src[0]):
+    for factor in _factor_nodes(reduce.src[0], most == 0):
       below = list(elementwise_below(factor))
       uses = largest_size(reduce.src[0].shape) // max(largest_size(factor.shape), 1)
       dear = sum(node.op in GroupOp.Elementwise for node in below) > most and uses >= CHEAP
@@ -103,15 +103,21 @@ def dear_factors(u: UOp, scores: frozenset[UOp], most: int = CHEAP) -> set[UOp]:
   return held
 
 
-def _factor_nodes(u: UOp) -> Iterator[UOp]:
-  """The factors of a product of floats in a tensor graph, without movement around them."""
-  while u.op in GroupOp.Movement or u.op is Ops.CAST:
+def _factor_nodes(u: UOp, whole: bool) -> Iterator[UOp]:
+  """The factors of a product of floats in a tensor graph, without movement around them, and without casts; with
+  `whole`, casts of what no weights are in are a part of a factor."""
+  while u.op in GroupOp.Movement or (u.op is Ops.CAST and not (whole and _is_rounded(u))):
     u = u.src[0]
   if u.op is Ops.MUL or u.op is Ops.WHERE:
     for s in u.src:
-      yield from _factor_nodes(s)
+      yield from _factor_nodes(s, whole)
   elif u.dtype.kind == "float":
     yield u
+
+
+def _is_rounded(u: UOp) -> bool:
+  """Whether a CAST makes floats of floats that are no weights."""
+  return u.src[0].dtype.kind == "float" and not any(s.op in EXPONENTIALS for s in elementwise_below(u))
 
 
 def reads(u: UOp) -> bool:
@@ -149,6 +155,8 @@ def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], local_memory: LocalMemory) -
   value, index, _ = found
   weighted = weighted_sum(canonical(value), [r for r in index if r.op is Ops.RANGE])
   if weighted is None or (block := block_of(weighted, room)) is None:
+    return None
+  if not block.shared and has_own_products(weighted):
     return None
   last = u
   while len(users.get(last, ())) == 1 and (user := users[last][0]).op in (Ops.RESHAPE, Ops.CAST):
