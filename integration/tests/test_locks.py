@@ -13,7 +13,8 @@ LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier
 ELSEWHERE = {
   "tiny-dist/src/tiny_dist/groups/mpi.py": "a thread that moves on what is under way; MPI's processes do not fork",
   "tiny-uop/src/tiny_uop/locks.py": "what it is made of",
-  "tiny-llm/src/tiny_llm/server/app.py": "coroutines wait for each other: asyncio's queues, of one thread",
+  "tiny-llm/src/tiny_llm/server/answers.py": "coroutines wait for each other: asyncio's queues, of one thread",
+  "tiny-llm/src/tiny_llm/server/replies.py": "coroutines wait for each other: asyncio's queues, of one thread",
   "tiny-llm/src/tiny_llm/server/worker.py": "the thread that computes waits for those that ask",
   "tiny-llm/src/tiny_llm/session.py": "the thread of a progress line waits for the end of loading",
   "tiny-llm/src/tiny_llm/text/template.py": "a timer and what it is to end, for one template",
