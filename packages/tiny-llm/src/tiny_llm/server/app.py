@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
-from threading import Lock
 from typing import Any
 
 from starlette.applications import Starlette
@@ -31,6 +30,7 @@ from tiny_llm.server.replies import ChatStream, Choices, Reply, TextStream, stre
 from tiny_llm.server.tools import Splitter, Tools, form_of, tools_of, with_instructions
 from tiny_llm.server.worker import Worker
 from tiny_llm.session import Session
+from tiny_uop.locks import shared_lock
 
 __all__ = ["create_app"]
 
@@ -80,7 +80,7 @@ class Server:
     self.choices = Choices(session.tokenizer)
     self.began = time.time()
     self._schemas: Schemas | None = None
-    self._lock = Lock()
+    self._lock = shared_lock()
 
   def close(self) -> None:
     """Ends what is being answered, and the worker."""
