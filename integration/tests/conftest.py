@@ -21,6 +21,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 sys.path.append(str(Path(__file__).parents[2] / "packages" / "tiny-codegen" / "tests"))
 
 
+def pytest_configure() -> None:
+  """The models' emulators and kernels are compiled once for all processes of a run, which get the folder's name."""
+  from gpu_model.toolchain import folder
+
+  folder()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def graphs_round_trip() -> Iterator[None]:
   with round_trips_checked():

@@ -15,6 +15,8 @@ from tiny_runtime import Binary
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MODEL = Path(__file__).parents[1] / "model"
+KEPT = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), "268435456")
+"""glibc would give LLVM's memory back to the system behind each kernel, and ask for it again: 7 % of such a process."""
 KIT = "-q -p tiny_runtime.conformance.options -p no:cacheprovider --pyargs tiny_runtime.conformance".split()
 
 
@@ -22,7 +24,7 @@ def conformance(backend: str, cases: str, *options: str, name: str = "BACKEND", 
   """The cases of the conformance kit that pytest's `-k` takes, in a process of their own, on a backend (a module of
   `integration/model/gpu_model`)."""
   path = os.pathsep.join([str(MODEL), *(p for p in sys.path if p)])
-  env = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
+  env = {**os.environ, **KEPT, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
   command = [sys.executable, "-m", "pytest", *KIT, "--backend", f"gpu_model.{backend}:{name}", "-k", cases, *options]
   done = subprocess.run(command, env=env, capture_output=True, text=True)
   assert done.returncode == 0, done.stdout[-5000:] + done.stderr

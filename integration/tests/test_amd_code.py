@@ -388,16 +388,10 @@ def test_all_lanes_are_on_in_products_of_matrices(chip: str, name: str) -> None:
 
 
 @needs_compiler
-def test_conformance_of_machine_code() -> None:
+@pytest.mark.parametrize("chip", ["1100", "1201", "942", "950"])
+def test_conformance_of_machine_code(chip: str) -> None:
   """Levels 0 to 2 of the kit, as LLVM compiles them."""
-  conformance("kfd_backend", "not level3 and not level4 and not level5", name="CODE1100")
-
-
-@needs_compiler
-@pytest.mark.parametrize("chip", ["1201", pytest.param("942", marks=pytest.mark.nightly), "950"])
-def test_some_conformance_of_machine_code_of_other_chips(chip: str) -> None:
-  """Every eighth case of each test of levels 0 to 2."""
-  conformance("kfd_backend", "not level3 and not level4 and not level5", "--every", "8", name=f"CODE{chip}")
+  conformance("kfd_backend", "not level3 and not level4 and not level5", name=f"CODE{chip}")
 
 
 @pytest.mark.nightly
