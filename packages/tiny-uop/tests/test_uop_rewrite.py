@@ -82,8 +82,8 @@ def test_only_nodes_that_a_rule_can_match_are_tried(monkeypatch: pytest.MonkeyPa
   monkeypatch.setattr(PatternMatcher, "rewrite", counted)
   value = UOp.variable("n", 0, 9, dtypes.int32)
   table = PatternMatcher([rule("halve", UPat(Ops.MUL, dtypes.int32, [px, pc]), lambda x, c: x if c.arg == 2 else None)])
-  assert table.concerns(Ops.MUL, dtypes.int32.vec(4)) and not table.concerns(Ops.MUL, dtypes.index)
-  assert not table.concerns(Ops.ADD, dtypes.int32)
+  assert table.candidates(Ops.MUL, dtypes.int32.vec(4)) and not table.candidates(Ops.MUL, dtypes.index)
+  assert not table.candidates(Ops.ADD, dtypes.int32)
   other, declined = UOp.sink(x * 2, value + 2), UOp.sink(x * 2, value * 3 + 2)
   assert graph_rewrite(other, table) is other and not tried
   assert graph_rewrite(declined, table) is declined and tried == [value * 3]

@@ -46,7 +46,29 @@ def test_what_has_new_sources_can_be_changed() -> None:
 
   found = simplify_substituted((i * 2).alu(Ops.MAX, n) + j, {i: i.const_like(3)}, inside, change)
   assert found is simplify(j + 6)
-  assert all(u.op in (Ops.MUL, Ops.MAX, Ops.ADD) for u in seen) and len(seen) == 3, "j and n are outside"
+  assert [u.op for u in seen] == [Ops.MUL, Ops.MAX], "j and n are outside, and sums are not asked about"
+
+
+def test_numbers_of_a_sum_are_added_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+  tried: list[UOp] = []
+  rewrite = PatternMatcher.rewrite
+
+  def counted(self: PatternMatcher, u: UOp, ctx: object = None) -> UOp | None:
+    tried.append(u)
+    return rewrite(self, u, ctx)
+
+  k, outer = UOp.range(7, 2), UOp.range(9, -1)
+  total = simplify(outer * 5 + i * 40 + j * 3 + k * 2 + 4)
+  wanted = simplify(outer * 5 + k * 2 + 90)
+  partial = total.src[0].src[0]
+  monkeypatch.setattr(PatternMatcher, "rewrite", counted)
+  number = i.const_like(2)
+  assert simplify_substituted(total, {i: number, j: number}, lambda u: bool({i, j} & u.ranges), lambda u: u) is wanted
+  sums = [u for u in tried if u.op is Ops.ADD]
+  assert not any(u.src[0].op is Ops.ADD and u.src[0].src[1].op is Ops.CONST for u in sums), "numbers come last"
+  # a partial sum that is replaced itself
+  found = simplify_substituted(total, {partial: n}, lambda u: partial in u.toposort, lambda u: u)
+  assert found is simplify(n + k * 2 + 4)
 
 
 def test_kept_values() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os.path
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from dataclasses import field
 from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tiny_uop.dtype import DType
+from tiny_uop.dtype import DType, PtrDType
 from tiny_uop.node import Node
 from tiny_uop.operators import Operators
 from tiny_uop.ops import GroupOp, Ops
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
   from tiny_uop.uop import UOp
 
 _ANY = object()
-
-
-def _same_literal(found: Any, wanted: Any) -> bool:
-  if type(found) is float and type(wanted) is float and math.isnan(wanted):
-    return math.isnan(found)
-  return bool(found == wanted)
 
 
 class UPat(Operators[Any]):
@@ -195,9 +188,7 @@ class _Compiler:
   def __init__(self, row: Rule) -> None:
     self.row = row
     self.lines: list[str] = ["def match(u, ctx):"]
-    self.names: dict[str, Any] = {
-      "_same": _same_literal, "_replace": row.replacement, "_permutations": itertools.permutations,
-    }  # fmt: skip
+    self.names: dict[str, Any] = {"_replace": row.replacement, "_permutations": itertools.permutations}
     self.bound: dict[str, str] = {}
     self.fresh = 0
     self.depth = 1
@@ -235,9 +226,11 @@ class _Compiler:
       self.bound[pattern.name] = place
     if pattern.arg is _SCALAR:
       self.check(f"type({place}.arg) is not tuple")
+    elif pattern.arg != pattern.arg:  # NaN
+      self.check(f"{place}.arg != {place}.arg")
     elif pattern.arg is not _ANY:
-      self.check(f"_same({place}.arg, {self.constant(pattern.arg)})")
-    if pattern.dtype is not None:
+      self.check(f"{place}.arg == {self.constant(pattern.arg)}")
+    if pattern.dtype is not None and place != "u":
       self.check(f"{place}.dtype.scalar() in {self.constant(pattern.dtype)}")
     return self.children(pattern, place)
 
@@ -286,6 +279,24 @@ class _Compiler:
     return made
 
 
+Candidates: TypeAlias = "tuple[tuple[Rule, Match], ...]"
+
+
+class _ByType(dict[DType, Candidates]):
+  """Of the rules for an operation those for nodes of a type."""
+
+  def __init__(self, every: Candidates) -> None:
+    super().__init__()
+    self.every = every
+
+  def __missing__(self, dtype: DType) -> Candidates:
+    one = dtype.scalar()
+    found = tuple([(r, m) for r, m in self.every if r.pattern.dtype is None or one in r.pattern.dtype])
+    if not isinstance(dtype, PtrDType):  # of which there is one for every size of a buffer
+      self[dtype] = found
+    return found
+
+
 _table_numbers = itertools.count()
 
 
@@ -303,35 +314,34 @@ class PatternMatcher:
       if names.setdefault(row.name, row) is not row:
         raise ValueError(f"two rules are named {row.name!r}")
     self.mark = f"fixed_by_table_{next(_table_numbers)}"
-    self._by_op: dict[Ops, tuple[tuple[Rule, Match], ...]] = {}
+    self._by_op: dict[Ops, Candidates | _ByType] = {}
 
   def __add__(self, other: PatternMatcher) -> PatternMatcher:
     return PatternMatcher(dict.fromkeys((*self.rules, *other.rules)))
 
-  def candidates(self, op: Ops) -> tuple[tuple[Rule, Match], ...]:
-    """The rules that can match a node of this operation, with their compiled functions."""
+  def candidates(self, op: Ops, dtype: DType) -> Candidates:
+    """The rules that can match a node of this operation and type, with their compiled functions."""
     found = self._by_op.get(op)
     if found is None:
-      found = tuple((r, r.match()) for r in self.rules if r.pattern.op is None or op in r.pattern.op)
-      self._by_op[op] = found
-    return found
-
-  def concerns(self, op: Ops, dtype: DType) -> bool:
-    """Whether there is a rule for nodes of this operation and type."""
-    wanted = [row.pattern.dtype for row, _ in self.candidates(op)]
-    return any(types is None or dtype.scalar() in types for types in wanted)
+      every = tuple([(r, r.match()) for r in self.rules if r.pattern.op is None or op in r.pattern.op])
+      found = self._by_op[op] = every if all(r.pattern.dtype is None for r, _ in every) else _ByType(every)
+    return found[dtype] if isinstance(found, _ByType) else found
 
   def rewrite(self, uop: UOp, ctx: Any = None) -> UOp | None:
     """What the first rule that applies makes of this one node; None when none does."""
     rules = self._by_op.get(uop.op)
-    for _, match in self.candidates(uop.op) if rules is None else rules:
+    if rules is None:
+      rules = self.candidates(uop.op, uop.dtype)
+    elif isinstance(rules, _ByType):
+      rules = rules[uop.dtype]
+    for _, match in rules:
       if (new := match(uop, ctx)) is not None:
         return new
     return None
 
   def rewrite_named(self, uop: UOp, ctx: Any = None) -> tuple[str, UOp] | None:
     """As `rewrite`, with the name of the rule."""
-    for row, match in self.candidates(uop.op):
+    for row, match in self.candidates(uop.op, uop.dtype):
       if (new := match(uop, ctx)) is not None:
         if not isinstance(new, Node):
           raise TypeError(f"rule {row.name!r} gave {new!r} instead of a UOp for {uop!r}")

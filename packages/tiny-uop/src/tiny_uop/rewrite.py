@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.context import SPEC
-from tiny_uop.dtype import DType
+from tiny_uop.dtype import DType, dtypes
 from tiny_uop.observe.hub import active, observed, span
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher
@@ -78,7 +78,7 @@ class _Rewriter:
 
   def top_down(self, root: UOp) -> UOp:
     """A node is tried before its sources, and again when they have changed."""
-    done, active, gate, concerns = self.done, self.active, self.gate, self.table.concerns
+    done, active, gate, candidates = self.done, self.active, self.gate, self.table.candidates
     concerned: dict[tuple[Ops, DType], bool] = {}
     # entries: a node to start; (node, form) once `form`, its rewritten self, waits for its sources;
     # (node, form, True) once all that is left is to copy the result of `form`
@@ -96,7 +96,7 @@ class _Rewriter:
           raise self.loop(node)
         kind = node.op, node.dtype
         if (concern := concerned.get(kind)) is None:
-          concern = concerned[kind] = concerns(*kind)
+          concern = concerned[kind] = bool(candidates(*kind))
         form = self.fixed_point(node) if concern else node
         if form in done:
           done[node] = done[form]
@@ -139,10 +139,10 @@ class _Rewriter:
         if history or mark not in s.__dict__:
           return self.bottom_up(node)
         whole = False
-    if (self.gate is not None and not self.gate(node)) or self.table.rewrite(node) is None:
+    if (self.gate is not None and not self.gate(node)) or (new := self.table.rewrite(node)) is None:
       node.__dict__[mark] = history or whole
       return node
-    return self.bottom_up(node)
+    return self.bottom_up(new)
 
   def bottom_up(self, root: UOp) -> UOp:
     """A node is tried after its sources; what a rule gives is processed in turn."""
@@ -241,7 +241,7 @@ def graph_rewrite(
 def _final(root: UOp, table: PatternMatcher) -> bool:
   """Whether no rule applies to any node: most graphs have nothing of what a target lacks."""
   nodes = root.toposort
-  concerned = {kind for kind in {(u.op, u.dtype) for u in nodes} if table.concerns(*kind)}
+  concerned = {kind for kind in {(u.op, u.dtype) for u in nodes} if table.candidates(*kind)}
   return not concerned or not any((u.op, u.dtype) in concerned and table.rewrite(u) is not None for u in nodes)
 
 
@@ -258,7 +258,8 @@ def substitute_rewritten(
   substituted is never built.
 
   `inside` says which nodes have a key of `changes` below them, or are one; the walk goes no further. `change` is asked
-  about each node that has got new sources. Observers see the rules on the substituted graph, which they can replay.
+  about each node that has got new sources, other than sums of `index`. Observers see the rules on the substituted
+  graph, which they can replay.
   """
 
   def substituted(finish: Callable[[UOp], UOp]) -> UOp:
@@ -266,13 +267,18 @@ def substitute_rewritten(
     stack: list[Any] = [root]
     while stack:
       node = stack.pop()
-      if node is None:  # the sources of the node below this mark are done
-        node = stack.pop()
-        done[node] = finish(change(node.with_src(tuple([done[s] for s in node.src]))))
+      if node is None:  # what the node below this mark is made of is done
+        node, parts = stack.pop()
+        if parts is not node.src:
+          done[node] = _total(node, [done[s] for s in parts], finish)
+        else:
+          done[node] = finish(change(node.with_src(tuple([done[s] for s in node.src]))))
       elif node not in done:
         if inside(node):
-          stack += (node, None)
-          stack += [s for s in reversed(node.src) if s not in done]
+          is_sum = node.op is Ops.ADD and node.dtype is dtypes.index
+          parts = _summands(node, lambda u: u not in changes and inside(u)) if is_sum else node.src
+          stack += ((node, parts), None)
+          stack += [s for s in reversed(parts) if s not in done]
         else:
           done[node] = finish(node)
     return done[root]
@@ -282,6 +288,29 @@ def substitute_rewritten(
   return _watched(
     root, table, name, lambda table: substituted(_Rewriter(table, None, None, name, history).over_finished)
   )
+
+
+def _summands(total: UOp, changes: Callable[[UOp], bool]) -> list[UOp]:
+  """The operands of a left-nested sum, and of its partial sums as long as these change, too."""
+  found = []
+  while total.op is Ops.ADD and changes(total):
+    total, last = total.src
+    found.append(last)
+  return [total, *reversed(found)]
+
+
+def _total(like: UOp, summands: Sequence[UOp], finish: Callable[[UOp], UOp]) -> UOp:
+  """The sum of some offsets. The numbers among them come last, as they do in the end: no sum is built that has one in
+  its middle."""
+  constant, total = 0, None
+  for s in summands:
+    if s.op is Ops.CONST:
+      constant += s.arg
+    else:
+      total = s if total is None else finish(total.alu(Ops.ADD, s))
+  if total is None:
+    return finish(like.const(like.dtype, constant))
+  return finish(total.alu(Ops.ADD, like.const(like.dtype, constant))) if constant else total
 
 
 def _watched(root: UOp, table: PatternMatcher, name: str, run: Callable[[PatternMatcher], UOp]) -> UOp:

@@ -21,9 +21,24 @@ def lower_gates(root: UOp, target: Target) -> UOp:
   may happen; no gate, where vectors are not loaded under masks. What is copied asynchronously keeps its gate: where it
   does not hold, zeros are written.
   """
-  root = simplify(root)
   copied = {u.src[1] for u in root.toposort if u.op is Ops.STORE and u.arg == ASYNC}
-  return rebuild(root, lambda u, new: None if u in copied else _lower(new, target))
+
+  def change(u: UOp, new: UOp) -> UOp | None:
+    # vectorising and unrolling leave conditions that can be simplified
+    if u.op is Ops.INDEX:
+      return simplify(new)
+    if u.op is Ops.WHERE:
+      return _selected(new, simplify(new.src[0]))
+    return None if u in copied else _lower(new, target)
+
+  return rebuild(root, change)
+
+
+def _selected(where: UOp, condition: UOp) -> UOp:
+  """A WHERE under a condition that has been simplified."""
+  if condition.op is Ops.CONST and not isinstance(condition.arg, tuple):
+    return where.src[1] if condition.arg else where.src[2]
+  return where.with_src((condition, *where.src[1:]))
 
 
 def _lower(u: UOp, target: Target) -> UOp | None:

@@ -111,11 +111,11 @@ class ObservedTable(PatternMatcher):
     vars(self).update(vars(table))
     self.table, self.name, self.watching = table, name, watching
 
-  def candidates(self, op: Any) -> Any:
-    return self.table.candidates(op)
+  def candidates(self, op: Any, dtype: Any) -> Any:
+    return self.table.candidates(op, dtype)
 
   def rewrite(self, uop: UOp, ctx: Any = None) -> UOp | None:
-    for rule, match in self.table.candidates(uop.op):
+    for rule, match in self.table.candidates(uop.op, uop.dtype):
       outer, here.inner = here.inner, 0.0
       started = perf_counter()
       done, new = started, None
