@@ -78,7 +78,9 @@ class Words:
     return [self.isa.s_barrier()]
 
 
-def computed(chip: str, instructions: Callable[[], Sequence[Any]], inputs: Sequence[Array], words: int = 1) -> Array:
+def computed(
+  chip: str, instructions: Callable[[], Sequence[Any]], inputs: Sequence[Array], words: int = 1, private: int = 0
+) -> Array:
   """What v[10:] is after instructions that find the inputs in v[1], v[2], …, 32 bits each; a row per word."""
   count, move = lanes(chip), Words(chip)
   out = np.zeros((words, count), np.uint32)
@@ -89,5 +91,5 @@ def computed(chip: str, instructions: Callable[[], Sequence[Any]], inputs: Seque
     body += [move.load(v[n + 1], v[0], s[6:7])]
   body += [*move.wait(), *instructions()]
   body += [move.store(v[0], v[10 + n], s[4:5], 4 * count * n) for n in range(words)]
-  launched(chip, [*body, move.isa.s_endpgm()], [out, *given])
+  launched(chip, [*body, move.isa.s_endpgm()], [out, *given], private=private)
   return out if words > 1 else out[0]

@@ -232,10 +232,10 @@ def test_a_wrong_layout_of_a_matrix(kind: str) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[], Sequence[Any]], str]] = {
-  "nobody wrote it": (lambda: [R3.v_mov_b32(v[10], v[99])], "v99 is read, and nobody wrote it"),
-  "no scalar": (lambda: [R3.v_mov_b32(v[10], s[50])], "s50 is read, and nobody wrote it"),
+  "nobody wrote it": (lambda: [R3.v_not_b32(v[10], v[99])], "v99 is read, and nobody wrote it"),
+  "no scalar": (lambda: [R3.v_not_b32(v[10], s[50])], "s50 is read, and nobody wrote it"),
   "not in all lanes": (
-    lambda: [R3.s_mov_b32(exec_lo, 1), R3.v_mov_b32(v[9], 1), R3.s_mov_b32(exec_lo, -1), R3.v_mov_b32(v[10], v[9])],
+    lambda: [R3.s_mov_b32(exec_lo, 1), R3.v_mov_b32(v[9], 1), R3.s_mov_b32(exec_lo, -1), R3.v_not_b32(v[10], v[9])],
     "v9 is read, and nobody wrote it in every lane",
   ),
   "outside": (
@@ -314,6 +314,29 @@ def test_bits_of_a_mask_that_nobody_wrote() -> None:
     computed(lambda: [R3.s_or_b32(exec_lo, s[20], 1)], [])
   with pytest.raises(Fault, match="SCC is read, and comes from a register that nobody wrote"):
     computed(lambda: [R3.s_or_b32(s[22], s[20], 0), R3.s_cselect_b32(s[23], 1, 0)], [])
+
+
+COPIES: dict[str, Callable[[], list[Any]]] = {
+  "gfx942": lambda: [C3.s_mov_b32(s[20], 7), C3.v_mov_b64(v[10:11], s[20:21]), C3.v_mov_b64(v[12:13], v[10:11])],
+  "gfx1100": lambda: [
+    R3.v_mov_b32(v[8], 7), R3.scratch_store_b64("off", v[8:9], "off"), R3.scratch_load_b64(v[10:11], "off", "off"),
+    R3.s_waitcnt(vmcnt=0), R3.v_mov_b32(v[12], v[10]), R3.v_mov_b32(v[13], v[11]),
+  ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("chip", COPIES)
+def test_copies_of_what_nobody_wrote(chip: str) -> None:
+  """Compilers copy and spill pairs of registers of which they use one: who uses the other is at fault."""
+  move = (C3 if chip == "gfx942" else R3).v_mov_b32
+
+  def shown(word: int) -> Any:
+    return machine.computed(chip, lambda: [*COPIES[chip](), move(v[10], v[word])], [], private=16)
+
+  assert (shown(12) == 7).all()
+  for word in (11, 13):
+    with pytest.raises(Fault, match="v10 is read, and nobody wrote it"):
+      shown(word)
 
 
 def test_a_scalar_load_of_what_the_launch_wrote() -> None:

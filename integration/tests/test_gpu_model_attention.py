@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_online_softmax import gradients_by_the_formula
 
 from gpu_model import cuda, kfd_backend, metal
 from gpu_model.toolchain import compiler
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C+
 Array = np.ndarray[Any, Any]
 BACKENDS: dict[str, Any] = {
   "METAL": metal.BACKEND, "CUDA": cuda.BACKEND, "GFX1100": kfd_backend.GFX1100, "GFX942": kfd_backend.BACKEND,
-  "CODE1100": kfd_backend.CODE1100,
+  "CODE1100": kfd_backend.CODE1100, "CODE942": kfd_backend.CODE942,
 }  # fmt: skip
 NIGHTLY = [pytest.param(name, marks=pytest.mark.nightly) for name in BACKENDS if name != "GFX1100"]
 GPUS = ["GFX1100", *NIGHTLY]
@@ -86,3 +87,30 @@ def test_attention_is_one_kernel(gpu: str, causal: bool) -> None:
   if causal:
     scores[..., ~np.tri(length, seen, dtype=bool)] = -np.inf
   np.testing.assert_allclose(found, attention(scores, c), rtol=3e-6, atol=3e-6)
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize("causal", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_gradients_are_two_kernels(gpu: str, causal: bool) -> None:
+  """One for queries and one for keys and values, with no memory for pairs; blocks do not divide the lengths."""
+  length, seen, size, width = 70, 70 if causal else 53, 20, 16
+  arrays = [normal(n, 2, *s) for n, s in enumerate(((length, size), (seen, size), (seen, width), (length, width)))]
+  with on(gpu):
+    q, k, v, g = (Tensor(x).realize() for x in arrays)
+    for x in (q, k, v):
+      x.requires_grad_()
+    out = q.scaled_dot_product_attention(k, v, is_causal=causal)
+    (out * g).sum().backward()
+    results = [out, *(x.grad for x in (q, k, v) if x.grad is not None)]
+    calls = plan_tensors(results)[0].src
+    names = [name for call in calls if (name := call.src[0].arg.name).startswith("softmax")]
+    gradients = [f"softmax_gradients_2x{a}x{b}" for a, b in ((length, seen), (seen, length))]
+    assert sorted(names) == sorted([f"softmax_2x{length}x{width}_r{seen}", *gradients])
+    held = [b for call in calls for b in call.toposort if b.op is Ops.BUFFER]
+    assert max(b.arg[1] * b.dtype.itemsize for b in held) < 2 * length * seen * q.dtype.itemsize
+    out.realize(*results[1:])
+    found = [x.numpy() for x in results]
+  a, b, c, d = arrays
+  formula = gradients_by_the_formula(a, b, c, d, 1 / math.sqrt(size), "causal" if causal else "none", False)
+  for got, wanted in zip(found, formula, strict=True):
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)

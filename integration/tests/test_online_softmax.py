@@ -350,6 +350,14 @@ def gradients_by_the_formula(
   return (weights * kept) @ v, of_scores @ k, of_scores.swapaxes(-1, -2) @ q, (weights * kept).swapaxes(-1, -2) @ g
 
 
+@pytest.mark.usefixtures("workgroups")
+@pytest.mark.parametrize("mask", ["window", pytest.param("random", marks=pytest.mark.nightly)])
+def test_gradients_of_workgroups(mask: str) -> None:
+  """Two kernels, each of whose blocks is by itself: of queries, and of keys; also where blocks divide neither."""
+  names = ["softmax_3x75x24_r70", "softmax_gradients_3x70x75", "softmax_gradients_3x75x70"]
+  check_gradients(3, 75, 70, 16, 24, 0.5, mask, mask == "window", names=names)
+
+
 def check_gradients(
   heads: int, length: int, seen: int, size: int, width: int, scale: float, mask: str, cap: bool, dtype: str = "float32",
   names: Sequence[str] = (),

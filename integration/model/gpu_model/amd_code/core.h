@@ -110,7 +110,7 @@ struct Wave {
   int multiplied_first, multiplied_count;
   const Op* op;
   u8 cached[64], stale[128];  // pairs of registers that the VALU read, and registers that were written since then, by whom
-  std::vector<u8> scratch;  // of all lanes, one after the other
+  std::vector<u8> scratch, written;  // of all lanes, one after the other, and whether somebody wrote a byte
   Queue queues[COUNTERS];
   alignas(64) u32 v[FILES][W];
 };
@@ -386,6 +386,31 @@ template <class T> static __attribute__((noinline)) void put(Wave& w, const Op& 
   }
   store_lanes(w, reg, low, mask);
 }
+
+// A copy: of what nobody wrote, nobody wrote that either. Compilers copy pairs of registers of which they use one.
+static void copied(Wave& w, const Op& o, int count) {
+  u32 x[2][W];
+  u64 known[2] = {ALL, ALL};
+  for (int n = 0; n < count; n++) {
+    int reg = o.src[0] + n;
+    if (o.src[0] >= VECTOR && o.src[0] < CONSTANT) {
+      memcpy(x[n], lanes_of(w, reg - VECTOR, 0), 4 * W);
+      known[n] = w.known[reg - VECTOR];
+    } else if (o.src[0] < 128 && reg < 128) {
+      u32 bits;
+      std::fill(x[n], x[n] + W, scalar_bits(w, reg, bits));
+      if (~bits) known[n] = 0;
+    } else words(w, o, 0, n, x[n]);
+  }
+  for (int n = 0; n < count; n++) {
+    int reg = o.dst - VECTOR + n;
+    store_lanes(w, reg, x[n], w.exec);
+    w.known[reg] &= known[n] | ~w.exec;
+  }
+}
+
+// Whether a source and the result are whole words, as they are, of the same lane.
+static inline bool is_plain(const Op& o) { return o.dpp < 0 && o.sel[0] == 6 && (o.sel[3] & 7) == 6 && !o.mods[0]; }
 
 template <class D, class A, class F> static inline void valu(Wave& w, const Op& o, F f) {
   Row<A> a;

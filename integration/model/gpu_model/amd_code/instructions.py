@@ -433,6 +433,8 @@ ATOMICS = {
 }  # fmt: skip
 """Of global and shared memory: types, and what is there then, of what was there, the operand, and for CMPSWAP the one
 that it is compared with."""
+COPIES = {"mov_b32": 1, "mov_b64": 2, "accvgpr_read_b32": 1, "accvgpr_write_b32": 1}
+"""Instructions that copy so many words."""
 _PAIRS = {
   "f16": "bits_of(f16(half_of(old) + half_of(a))) | u32(bits_of(f16(half_of(old >> 16) + half_of(a >> 16)))) << 16",
   "bf16": "bf16_of(wide_of(old) + wide_of(a)) | u32(bf16_of(wide_of(old >> 16) + wide_of(a >> 16))) << 16",
@@ -470,6 +472,8 @@ def meanings() -> dict[str, Meaning]:
     shown = ", ".join(map(_cpp, types))
     arguments = ", ".join(f"{_cpp(t)} {n}" for t, n in zip(types[1:], "abc"))
     body = f"valu<{shown}>(w, o, [](%s, int lane) -> {_cpp(types[0])} {{ return {code}; }})" % arguments
+    if (words := COPIES.get(name)) is not None:
+      body = f"if (is_plain(o)) copied(w, o, {words}); else {body}"
     found.append(Meaning(f"v_{name}", "v", tuple(types), body))
   for name, types, code in _rows(PACKED):
     kind, count = types

@@ -207,11 +207,13 @@ static u8* shared_place(Wave& w, u32 place, int bytes, Kind kind, const u8* then
   return at;
 }
 
-static u8* private_at(Wave& w, i64 place, int bytes, int lane) {
+static u8* private_at(Wave& w, i64 place, int bytes, int lane, u8** written = nullptr) {
   if (place < 0 || place + bytes > w.launch->private_bytes)
     fault("%d bytes at %lld of private memory, which has %d", bytes, (long long)place, w.launch->private_bytes);
-  if (w.scratch.empty()) w.scratch.assign(size_t(w.launch->private_bytes) * W, 0xFF);
-  return &w.scratch[size_t(w.launch->private_bytes) * lane + place];
+  size_t size = size_t(w.launch->private_bytes) * W, at = size_t(w.launch->private_bytes) * lane + place;
+  if (w.scratch.empty()) w.scratch.assign(size, 0xFF), w.written.assign(size, 0);
+  if (written) *written = &w.written[at];
+  return &w.scratch[at];
 }
 
 // Buffers: src0: index and offset, src1: the scalar offset, src3: the descriptor. How it says what is outside: the ISA
@@ -288,8 +290,11 @@ static const u8* read_at(Wave& w, const Op& o, u64 place, int bytes, int lane) {
 static void change_at(Wave& w, const Op& o, u64 place, int bytes, const u8* then, Kind kind, int lane) {
   u8* to = (u8*)place;
   if (o.space == FLAT && place >> 32 == SHARED_WINDOW) to = shared_place(w, u32(place), bytes, kind, then);
-  else if (o.space == FLAT && place >> 32 == PRIVATE_WINDOW) to = private_at(w, u32(place), bytes, lane);
-  else change(w, place, bytes, then, kind);
+  else if (o.space == FLAT && place >> 32 == PRIVATE_WINDOW) {
+    u8* written;
+    to = private_at(w, u32(place), bytes, lane, &written);
+    memset(written, 1, bytes);
+  } else change(w, place, bytes, then, kind);
   memcpy(to, then, bytes);
 }
 
@@ -451,21 +456,28 @@ template <class T> static void shared_swap2(Wave& w, const Op& o) {
 
 // *** private memory ***
 
-static u8* private_place(Wave& w, const Op& o, int lane) {
+static u8* private_place(Wave& w, const Op& o, int lane, u8** written) {
   u64 place = i64(o.offset);
   if (o.src[0] >= 0) place += w.v[o.src[0] - VECTOR][lane];
   if (o.src[1] >= 0) place += scalar(w, o.src[1]);
-  return private_at(w, place, o.bytes, lane);
+  return private_at(w, place, o.bytes, lane, written);
 }
 
+// Of words that nobody wrote, what is stored and loaded again is such: compilers spill pairs of which they use one.
 static void private_load(Wave& w, const Op& o) {
   if (o.src[0] >= 0) lanes_of(w, o.src[0] - VECTOR);
-  int reg = o.dst - VECTOR;
+  int reg = o.dst - VECTOR, count = std::max(1, o.bytes / 4);
   w.accesses[0]++;
-  u8 data[W][16];
+  u8 data[W][16], *written;
+  u64 known[4] = {ALL, ALL, ALL, ALL};
   for (int n = 0; n < W; n++)
-    if (w.exec >> n & 1) memcpy(data[n], private_place(w, o, n), o.bytes);
-  sent(w, LOADS, reg, std::max(1, o.bytes / 4), false, halves_loaded(o));
+    if (w.exec >> n & 1) {
+      memcpy(data[n], private_place(w, o, n, &written), o.bytes);
+      for (int k = 0; k < o.bytes; k++)
+        if (!written[k]) known[k / 4] &= ~(1ull << n);
+    }
+  sent(w, LOADS, reg, count, false, halves_loaded(o));
+  for (int n = 0; n < count; n++) w.known[reg + n] &= known[n] | ~w.exec;
   for (int n = 0; n < W; n++)
     if (w.exec >> n & 1) unpack(o, data[n], w, reg, n);
 }
@@ -473,10 +485,14 @@ static void private_load(Wave& w, const Op& o) {
 static void private_store(Wave& w, const Op& o) {
   if (o.src[0] >= 0) lanes_of(w, o.src[0] - VECTOR);
   int reg = o.src[2] - VECTOR;
-  read_data(w, o, reg);
+  for (int n = 0; n < std::max(1, o.bytes / 4); n++) lanes_of(w, reg + n, o.bytes < 4 ? w.exec : 0);
   w.accesses[0]++;
+  u8* written;
   for (int n = 0; n < W; n++)
-    if (w.exec >> n & 1) pack(o, private_place(w, o, n), w, reg, n);
+    if (w.exec >> n & 1) {
+      pack(o, private_place(w, o, n, &written), w, reg, n);
+      for (int k = 0; k < o.bytes; k++) written[k] = w.known[reg + k / 4] >> n & 1;
+    }
   sent(w, CDNA ? LOADS : STORES, 0, 0, false);
 }
 

@@ -50,6 +50,8 @@ class BlockLoops:
   def __init__(self, w: WeightedSum, block: Block) -> None:
     self.w = w
     self.ids, self.memories = count(), count()
+    self.fills: dict[UOp, UOp] = {}
+    """Near memory with what columns have, by its elements."""
     self.many, self.wide, self.shared = block.rows, block.columns, block.shared
     self.whole = w.j.src[0].op is Ops.CONST and extent(w.j) % self.wide == 0
     """Whether no block of columns has some past the end."""
@@ -137,7 +139,7 @@ class BlockLoops:
 
   def of_columns(self, value: UOp, loops: tuple[UOp, ...], turn: Turn) -> Element:
     """An element of what only columns have, at a column of the block and at an offset in the other loops: as it is in
-    memory, or computed into near memory for each block."""
+    memory, or computed into near memory for each block, once for all that use it."""
     sizes = tuple(map(extent, loops))
 
     def element(j: UOp, offset: UOp) -> UOp:
@@ -146,8 +148,11 @@ class BlockLoops:
     if is_read(value) and not self.shared:
       return element
     size = math.prod(sizes)
-    memory, j, inner = self.near(size * self.wide), self.loop(self.wide), self.loop(size)
-    filled = memory.after(memory.after(turn.loop).index(j * size + inner).store(element(j, inner)).end(j, inner))
+    key = simplify(value.substitute({c: UOp.range(c.src[0], n, AxisType.REDUCE) for n, c in enumerate(loops)}))
+    if (filled := self.fills.get(key)) is None:
+      memory, j, inner = self.near(size * self.wide), self.loop(self.wide), self.loop(size)
+      store = memory.after(turn.loop).index(j * size + inner).store(element(j, inner))
+      self.fills[key] = filled = memory.after(store.end(j, inner))
     return lambda j, offset: filled.index(j * size + offset).load()
 
   def filled(self, memory: UOp, size: int, value: UOp) -> Running:

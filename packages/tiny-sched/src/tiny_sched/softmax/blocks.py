@@ -9,7 +9,7 @@ blocks by the size of near memory as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tiny_sched.softmax.weighted_sum import PairSum, WeightedSum, extent, is_read
 from tiny_uop import GroupOp, Ops, UOp, dtypes
@@ -72,8 +72,7 @@ def block_of(w: WeightedSum, local_memory: int) -> Block | None:
   if local_memory:
     if any(u.dtype in (dtypes.bfloat16, dtypes.float16) for u in w.values.toposort):
       return None  # tensor cores multiply these
-    fitting = [b for b in WORKGROUPS if b.rows <= long and b.columns <= wide and near(b) <= local_memory]
-    return next((b for b in fitting if 2 * near(b) <= local_memory), fitting[0] if fitting else None)
+    return _of_workgroups(long, wide, local_memory, near)
   if long < min(ROWS) or wide < min(COLUMNS):
     return None
   block = Block(rows_of_block(long), columns_of_block(wide))
@@ -105,25 +104,44 @@ def _work(u: UOp) -> int:
   )
 
 
-def fits_gradients(w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSum]) -> bool:
-  """Whether a kernel of gradients is worth its while; `w` has keys as lanes. Unlike the forward kernel's, its blocks
-  have no iterations past an end, or done again: each is added."""
+def block_of_gradients(
+  w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSum], local_memory: int
+) -> Block | None:
+  """The blocks of a kernel of gradients that is worth its while, as `block_of` has those of the forward kernel; None
+  where it is not. Lanes of `w` are keys, or queries if all results are for them. Without workgroups, blocks have no
+  iterations past an end, or done again: each is added."""
   long, wide = extent(w.lane), extent(w.j)
-  rows, columns = rows_of_block(long), columns_of_block(wide)
-  if any(r.src[0].op is not Ops.CONST for r in (*w.rows, w.lane, w.j)) or long % rows or wide % columns:
-    return False
-  if long * wide < LEAST_SCORES:
-    return False
+  if any(r.src[0].op is not Ops.CONST for r in (*w.rows, w.lane, w.j)) or long * wide < LEAST_SCORES:
+    return None
   sides = [(extent(u.src[1]), *pair) for u in sums if (pair := w.sides(u)) is not None]
+  if (
+    len(sides) < len(sums)
+    or any(not is_read(u) for *_, u in sides)
+    or any(not is_read(r.values) or r.dtype is not w.dtype for r in results)
+    or any(n < LEAST_TIMES for n, *_ in sides)
+  ):
+    return None
   held = sum(n for n, *_ in sides) + sum(math.prod(map(extent, r.columns)) for r in results if not r.over_lanes)
-  held += columns * max(len(sums), len({r.coefficient for r in results}))
-  return (
-    len(sides) == len(sums)
-    and all(is_read(u) for *_, u in sides)
-    and all(is_read(r.values) and r.dtype is w.dtype for r in results)
-    and all(n >= LEAST_TIMES for n, *_ in sides)
-    and (held * rows + wide) * w.dtype.itemsize <= NEAR
-  )
+  pairs = max(len(sums), len({r.coefficient for r in results}))
+  if local_memory:
+    # what results are made of, sums of pairs are made of as well
+    filled = sum(n for n, *_ in sides)
+    return _of_workgroups(
+      long, wide, local_memory,
+      lambda b: ((held + pairs * b.columns + 1) * b.rows + (filled + 1) * b.columns) * w.dtype.itemsize,
+    )  # fmt: skip
+  block = Block(rows_of_block(long), columns_of_block(wide))
+  if long % block.rows or wide % block.columns:
+    return None
+  near = ((held + pairs * block.columns) * block.rows + wide) * w.dtype.itemsize
+  return block if near <= NEAR else None
+
+
+def _of_workgroups(long: int, wide: int, local_memory: int, near: Callable[[Block], int]) -> Block | None:
+  """The best block of a workgroup, of which `near` is the bytes of near memory: of those that fit, one of which two
+  do, if there is such."""
+  fitting = [b for b in WORKGROUPS if b.rows <= long and b.columns <= wide and near(b) <= local_memory]
+  return next((b for b in fitting if 2 * near(b) <= local_memory), fitting[0] if fitting else None)
 
 
 def has_heads(w: WeightedSum) -> bool:

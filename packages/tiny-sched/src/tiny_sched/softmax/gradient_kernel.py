@@ -12,6 +12,8 @@ transposed) and the results of columns, acc. Then for each block of rows i
     dq[i, d]  = dq[i, d] + Σ_j dS[i, j] · k[j, d]                     in the result itself
 
 so that each pair is looked at once. Other blocks of columns go on with dq, so threads share the other loops only.
+Where all results are for lanes, which may be the softmax's rows as well, each block is by itself. Those of workgroups
+are: what columns have is filled into the memory that threads share.
 
 Dao et al., FlashAttention, 2022; Dao, FlashAttention-2, 2023.
 """
@@ -21,20 +23,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tiny_sched.index import flatten, simplify
-from tiny_sched.softmax.block_loops import BlockLoops, Running, Turn
-from tiny_sched.softmax.blocks import Block, columns_of_block, rows_of_block
+from tiny_sched.index import ZERO, flatten, simplify
+from tiny_sched.softmax.block_loops import BlockLoops, Element, Running, Turn
+from tiny_sched.softmax.blocks import Block
 from tiny_sched.softmax.weighted_sum import PairSum, WeightedSum, extent
 from tiny_uop import AxisType, KernelInfo, Ops, UOp
 
 
 def kernel_of_gradients(
-  w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSum], of_rows: dict[UOp, UOp]
+  w: WeightedSum, block: Block, sums: Sequence[UOp], results: Sequence[PairSum], of_rows: dict[UOp, UOp]
 ) -> UOp:
   """The kernel that stores results in PARAMs from 0 on. `w` has keys as lanes, and queries as its other counter;
   `of_rows` are expressions of queries that coefficients have, and how each is made. Where all results are for lanes,
   which may be queries as well, threads may share blocks of them."""
-  block = Block(rows_of_block(extent(w.lane)), columns_of_block(extent(w.j)))
   return _Gradients(w, block, results).kernel(sums, of_rows)
 
 
@@ -54,9 +55,9 @@ class _Gradients(BlockLoops):
     w = self.w
     over_lanes = [n for n, r in enumerate(self.results) if r.over_lanes]
     of_lanes = [n for n, r in enumerate(self.results) if not r.over_lanes]
-    made = {u: self.of_row(value, self.around if self.apart else self.heads) for u, value in of_rows.items()}
     running = {n: self.begun(n) for n in over_lanes} | {n: self.held(self.results[n]) for n in of_lanes}
     turn = self.turns()
+    made = {u: self.of_row(value, turn) for u, value in of_rows.items()}
     ready = self.coefficients(turn, sums, made)
     effects = [
       (self.added_to_rows if r.over_lanes else self.added_to_lanes)(r, running[n], turn, ready[r.coefficient])
@@ -80,7 +81,7 @@ class _Gradients(BlockLoops):
     size = math.prod(map(extent, r.columns)) * self.many
     return self.filled(self.near(size), size, self.zero)
 
-  def coefficients(self, turn: Turn, sums: Sequence[UOp], made: dict[UOp, UOp]) -> dict[UOp, UOp]:
+  def coefficients(self, turn: Turn, sums: Sequence[UOp], made: dict[UOp, Element]) -> dict[UOp, UOp]:
     """Near memory with each coefficient of the pairs of a block: first what the sums of pairs are, and in their places
     what is made of them."""
     many, wide = self.many, self.wide
@@ -94,8 +95,11 @@ class _Gradients(BlockLoops):
       value = (mine.index(term * many + i).load() * theirs(j, term)).reduce(Ops.ADD, term)
       before.append(memory.after(turn.loop).index(j * many + i).store(value).end(j, i))
     j, i = self.loop(wide), self.loop(many)
-    known = {u: memory.after(*before).index(j * many + i).load() for u, memory in zip(sums, pairs)} | made
+    known = {u: memory.after(*before).index(j * many + i).load() for u, memory in zip(sums, pairs)}
+    known |= {u: element(j, i) for u, element in made.items()}
     values = [self.at(c.substitute(known), self.row(i), turn.column + j) for c in coefficients]
+    if not self.whole:
+      values = [(turn.column + j < self.w.j.src[0]).where(value, self.zero) for value in values]
     stores = [memory.after(*before, turn.loop).index(j * many + i).store(value) for value, memory in zip(values, pairs)]
     finished = UOp.group(*stores).end(j, i)
     return {c: memory.after(finished) for c, memory in zip(coefficients, pairs)}
@@ -112,7 +116,8 @@ class _Gradients(BlockLoops):
     """What a block adds to a result that lanes have."""
     columns = {c: self.loop(c.src[0]) for c in r.columns}
     i, j = self.loop(self.many), self.loop(self.wide, AxisType.REDUCE)
-    value = coefficient.index(j * self.many + i).load() * self.at(r.values.substitute(columns), None, turn.column + j)
+    read = self.of_columns(r.values, r.columns, turn)
+    value = coefficient.index(j * self.many + i).load() * read(j, self.offset(columns))
     cell = running.at(turn, self.offset(columns) * self.many + i)
     return cell.store(cell.load() + value.reduce(Ops.ADD, j)).end(*columns.values(), i)
 
@@ -123,16 +128,19 @@ class _Gradients(BlockLoops):
     value = memory.index(self.offset(columns) * self.many + i).load()
     return self.outs[n].index(self.target(r, columns, self.row(i), None)).store(value).end(i, *columns.values())
 
-  def of_row(self, value: UOp, around: Sequence[UOp]) -> UOp:
-    """An element of near memory with what queries have, which are lanes or the other counter."""
-    w = self.w
+  def of_row(self, value: UOp, turn: Turn) -> Element:
+    """What queries have, which are lanes or the other counter, at a column and a lane of a block: in near memory."""
+    w, around = self.w, self.around if self.apart else self.heads
     if w.lane in value.ranges:
-      memory, i = self.near(extent(w.lane)), self.loop(self.many)
-      counter, place, made = w.lane, self.row(i), self.at(value, self.row(i))
-    else:
-      memory, i = self.near(extent(w.j)), self.loop(extent(w.j))
-      counter, place, made = w.j, i, self.at(value, None, i)
-    return memory.after(memory.after(*around).index(place).store(made).end(i)).index(counter).load()
+      memory, i = self.near(self.many), self.loop(self.many)
+      mine = memory.after(memory.after(*around).index(i).store(self.at(value, self.row(i))).end(i))
+      return lambda _, lane: mine.index(lane).load()
+    # of all columns, or where threads share that memory of one block
+    size, first = (self.wide, turn.column) if self.shared else (extent(w.j), ZERO)
+    memory, j = self.near(size), self.loop(size)
+    ready = memory.after(*around, turn.loop) if self.shared else memory.after(*around)
+    theirs = memory.after(ready.index(j).store(self.at(value, None, first + j)).end(j))
+    return lambda column, _: theirs.index(column if self.shared else turn.column + column).load()
 
   def target(self, r: PairSum, columns: dict[UOp, UOp], row: UOp | None, column: UOp | None) -> UOp:
     """Where an element of a result is."""

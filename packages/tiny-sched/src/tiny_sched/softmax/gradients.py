@@ -10,8 +10,8 @@ Where gradients are taken of attention, out = P·v with P = exp(s - m)/l, the gr
 where dS is made of s, dP, and what a row has (m, l, D), one pair at a time; how in detail does not matter. This pass
 looks at all that the graph makes of the scores. Where it ends in such sums over one of the two counters, the kernel of
 the forward pass (`forward_kernel.py`) leaves m and l of each row in memory too, and one kernel (`gradient_kernel.py`)
-makes all other sums, or two where there are few heads. D needs no sum over pairs: sums over j and c change places, and
-D[i] = l[i] · Σ_c g[i, c] · out[i, c].
+makes all other sums, or two where there are few heads, or workgroups. D needs no sum over pairs: sums over j and c
+change places, and D[i] = l[i] · Σ_c g[i, c] · out[i, c].
 
 Where a term is 0 by a mask, it is 0 whatever infinities are multiplied there. Dao et al., FlashAttention, 2022.
 """
@@ -29,7 +29,7 @@ from tiny_sched.index import Index, flatten, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import lowered
 from tiny_sched.softmax import blocks
-from tiny_sched.softmax.blocks import block_of, fits_gradients, has_heads
+from tiny_sched.softmax.blocks import block_of, block_of_gradients, has_heads
 from tiny_sched.softmax.forward_kernel import kernel_of_blocks
 from tiny_sched.softmax.gradient_kernel import kernel_of_gradients
 from tiny_sched.softmax.online_softmax import (
@@ -65,8 +65,8 @@ def gradients_in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
   users = users_of(nodes)
   changes: dict[UOp, UOp] = {}
   for u in nodes:
-    if isinstance(u.device, str) and may_be_weighted(u) and local_memory(u.device) == 0:
-      changes |= _Attention(u, users).changes() or {}
+    if isinstance(u.device, str) and may_be_weighted(u) and (room := local_memory(u.device)) is not None:
+      changes |= _Attention(u, users, room).changes() or {}
   if not changes:
     return sink
   done = _rebuilt(sink, changes)
@@ -119,8 +119,8 @@ class _Term(NamedTuple):
 class _Attention:
   """A sum weighted by a softmax, and what else is made of its scores."""
 
-  def __init__(self, u: UOp, users: dict[UOp, list[UOp]]) -> None:
-    self.u, self.users = u, users
+  def __init__(self, u: UOp, users: dict[UOp, list[UOp]], room: int) -> None:
+    self.u, self.users, self.room = u, users, room
     self.inputs: dict[UOp, int] = {}
     self.ends: frozenset[UOp] = frozenset()
     """What has memory: factors that are dear to compute; and at last what a row has."""
@@ -145,9 +145,9 @@ class _Attention:
     if (found := self.value_of(u)) is None:
       return None
     w = weighted_sum(canonical(found[0]), [r for r in found[1] if r.op is Ops.RANGE])
-    if (
-      w is None or w.total is None or w.where is not None or (block := block_of(w, 0)) is None or u.dtype is not w.dtype
-    ):
+    if w is None or w.total is None or w.where is not None or u.dtype is not w.dtype:
+      return None
+    if (block := block_of(w, self.room)) is None:
       return None
     maximum = next((r for r in rows if r.op is Ops.REDUCE and r.arg[0] is Ops.MAX), None)
     total = next((r for r in rows if r.arg[0] is Ops.ADD and r.src[0].op in EXPONENTIALS), None)
@@ -176,12 +176,12 @@ class _Attention:
     of_row = self.dot_of_results(own, by_row, dot, total, turned)
     if of_row is None or any(turned.sides(s) is None for s in sums):
       return None
-    parts = _parts(w, turned, dict(zip(terms, gradients)))
-    if not all(fits_gradients(lanes, sums, list(part.values())) for lanes, part in parts):
-      return None
-    for lanes, part in parts:
+    apart = self.room > 0 or not has_heads(w)
+    for lanes, part in _parts(w, turned, dict(zip(terms, gradients)), apart):
       wanted = list(part.values())
-      kernel, inputs = self.bound(kernel_of_gradients(lanes, _sums_of(wanted), wanted, of_row), len(part))
+      if (size := block_of_gradients(lanes, sums, wanted, self.room)) is None:
+        return None
+      kernel, inputs = self.bound(kernel_of_gradients(lanes, size, _sums_of(wanted), wanted, of_row), len(part))
       if dot in inputs or not frozenset(UOp.sink(*inputs).toposort).isdisjoint(others):
         return None
       for n, r in enumerate(part):
@@ -288,10 +288,13 @@ class _Attention:
     return {held: value}
 
 
-def _parts(w: WeightedSum, turned: WeightedSum, gradients: dict[UOp, PairSum]) -> list[tuple[WeightedSum, Gradients]]:
-  """The gradients that a kernel makes, and what its lanes are: all with keys as lanes, or where there are few heads,
-  those of queries by themselves with queries as lanes, so that no kernel goes on with the results of another block."""
-  if has_heads(w):
+def _parts(
+  w: WeightedSum, turned: WeightedSum, gradients: dict[UOp, PairSum], apart: bool
+) -> list[tuple[WeightedSum, Gradients]]:
+  """The gradients that a kernel makes, and what its lanes are: all with keys as lanes, or where blocks are to be
+  `apart`, those of queries by themselves with queries as lanes, so that no kernel goes on with the results of another
+  block."""
+  if not apart:
     return [(turned, gradients)]
   of_keys = {r: g for r, g in gradients.items() if not g.over_lanes}
   of_queries = {r: replace(g, over_lanes=False) for r, g in gradients.items() if g.over_lanes}
