@@ -37,4 +37,4 @@ def test_the_second_process_does_not_search(tmp_path: Path, capsys: pytest.Captu
     return [line for line in capsys.readouterr().err.splitlines() if line.startswith("opts")]
 
   assert compiled(again=False) == compiled(again=True)
-  assert len(timed) > 4 and len(list((tmp_path / "searches").rglob("*/*"))) == 1
+  assert len(timed) > 4 and len(list((tmp_path / "searches").iterdir())) == 1

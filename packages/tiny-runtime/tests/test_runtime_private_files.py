@@ -99,7 +99,7 @@ def test_every_level_is_private(own_cache: Path, tmp_path: Path) -> None:
   with Context(TINY_CACHE=str(tmp_path / "far" / "away" / "cache")):
     fill()
   made = [tmp_path / "far", *(tmp_path / "far").rglob("*")]
-  assert len([path for path in made if path.is_dir()]) == 9 and len(files(tmp_path / "far")) == 3
+  assert len([path for path in made if path.is_dir()]) == 6 and len(files(tmp_path / "far")) == 3
   assert {mode(path) for path in made if path.is_dir()} == {0o700}
   assert {mode(path) for path in made if path.is_file()} == {0o600}
 
@@ -132,14 +132,14 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(private_files, "_instead", {})
 
 
-@pytest.mark.parametrize("level", ["root", "kind", "digest"])
+@pytest.mark.parametrize("level", ["root", "kind"])
 @pytest.mark.parametrize(("spoil", "reason"), SPOILT)
 def test_a_folder_that_others_can_write_is_not_used(
   own_cache: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None], reason: str, level: str
 ) -> None:
   fill()
   assert cache_folder() == own_cache / "binaries" and compiles(1.0) == 0
-  folder = {"root": own_cache, "kind": own_cache / "binaries", "digest": entry(own_cache).parent}[level]
+  folder = {"root": own_cache, "kind": own_cache / "binaries"}[level]
   spoil(folder)
   before = {path: path.read_bytes() for path in files(own_cache)}
   new_process(monkeypatch)

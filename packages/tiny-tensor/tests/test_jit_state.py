@@ -394,3 +394,51 @@ def test_reset_frees_and_captures_anew() -> None:
   gc.collect()
   assert before - GlobalCounters.mem_used >= 5000 * 4
   assert not f.captured and f(T(1.0)).item() == 4
+
+
+# *** constants ***
+
+
+def kernels_of(f: Callable[[], object]) -> int:
+  GlobalCounters.reset()
+  f()
+  return GlobalCounters.kernel_count
+
+
+def test_a_constant_from_before_needs_no_kernel_in_the_first_run() -> None:
+  bias = Tensor.full((3, 300), 2.0).contiguous()
+  jitted = TinyJit(lambda x: (x + bias.sum(1)).realize())
+  x = T(1.0, 2.0, 3.0)
+  assert kernels_of(lambda: jitted(x)) == 1, "the host writes the constant"
+  bias.assign(bias * 2).realize()
+  assert [jitted(x).tolist() for _ in range(3)] == [[1201, 1202, 1203]] * 3 and jitted.captured is not None
+
+
+def test_a_constant_that_the_function_makes_is_made_in_every_call() -> None:
+  def f(x: Tensor) -> tuple[Tensor, Tensor]:
+    return (x + 1).realize(), Tensor.full((2,), 7.0).contiguous()
+
+  jitted = TinyJit(f)
+  for n in range(4):
+    _, made = jitted(T(1.0, float(n)))
+    assert made.tolist() == [7, 7], n
+    made.assign(made * 0).realize()
+    assert (jitted.captured is not None) == (n > 0), "the second call is captured, since the first was like it"
+
+
+def test_the_gradient_of_a_loss_needs_no_kernel() -> None:
+  weight = T(1.0, 2.0).requires_grad_()
+
+  def f(x: Tensor) -> Tensor:
+    weight.grad = None
+    loss = (weight * x).sum()
+    loss.backward()
+    return loss
+
+  assert kernels_of(lambda: f(T(3.0, 4.0)).realize()) == 1
+  jitted = TinyJit(f)
+  assert kernels_of(lambda: jitted(T(3.0, 4.0))) == 2, "the loss, and the weight's gradient"
+  loss = jitted(T(3.0, 4.0))
+  assert loss.grad is not None and loss.grad.item() == 1 and weight.grad is not None
+  jitted(T(5.0, 6.0))
+  assert jitted.captured is not None and weight.grad.tolist() == [5, 6]

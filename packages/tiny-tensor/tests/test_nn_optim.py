@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiny_runtime import run_schedule
 from tiny_tensor import Context, Tensor, dtypes, nn
+from tiny_tensor.realize import is_realized
 
 Array = Any
 
@@ -155,3 +157,41 @@ def test_errors() -> None:
   with Tensor.train(False), pytest.raises(RuntimeError, match=r"Tensor\.train"):
     opt.step()
   opt.step()
+
+
+@pytest.mark.parametrize(
+  "make",
+  [
+    lambda weights: nn.optim.Adam(weights),
+    lambda weights: nn.optim.SGD(weights, momentum=0.9),
+    lambda weights: nn.optim.RMSprop(weights, momentum=0.9, centered=True),
+  ],
+  ids=["Adam", "SGD", "RMSprop"],
+)
+def test_the_second_step_has_no_new_kernels(make: Callable[[list[Tensor]], Any]) -> None:
+  w, b = (Tensor(START[name].astype(np.float32)) for name in ("w", "b"))
+  opt, kernels = make([w, b]), []
+  for _ in range(2):
+    opt.zero_grad()
+    loss_of(w, b, 0).backward()
+    items = Tensor.schedule(*opt.schedule_step())
+    kernels.append({item.ast for item in items})
+    run_schedule(items)
+  assert kernels[1] <= kernels[0]
+
+
+def test_a_step_computes_nothing_of_the_one_before() -> None:
+  found = []
+  for together in (False, True):
+    w, b = (Tensor(START[name].astype(np.float32)).realize() for name in ("w", "b"))
+    opt = nn.optim.SGD([w, b], lr=0.01, momentum=0.9)
+    for step in range(2):
+      opt.zero_grad()
+      loss_of(w, b, step).backward()
+      results = opt.schedule_step()
+      assert not any(is_realized(t.uop) for t in (w, b, *opt.b)), step
+      if not together:
+        results[0].realize(*results[1:])
+    results[0].realize(*results[1:])
+    found.append((w.tolist(), b.tolist(), [t.tolist() for t in opt.b]))
+  assert found[0] == found[1]

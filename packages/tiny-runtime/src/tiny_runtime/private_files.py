@@ -32,6 +32,8 @@ STALE_SECONDS = 3600.0
 
 _looked_at: set[Path] = set()
 """Folders that were private when this process began to use them."""
+_swept: set[Path] = set()
+"""Folders in which this process has removed what killed ones left behind."""
 _instead: dict[Path, Path] = {}
 """Folders for all files that are not used, and what is used instead."""
 _warned = False
@@ -64,8 +66,8 @@ def folder_in_use(kind: str, *below: str) -> Path:
 
 def key_path(kind: str, key: bytes) -> Path:
   """The file for a key in the folder in use of a kind: its name is the key's digest."""
-  digest = sha256(key).hexdigest()
-  return folder_in_use(kind, digest[:2]) / digest[2:]
+  # all in one folder: to make one, and the first file in it, takes ten times as long as another file
+  return folder_in_use(kind) / sha256(key).hexdigest()
 
 
 def not_private(path: Path) -> str:
@@ -108,9 +110,8 @@ def temporary_root() -> Path:
   return Path(folder)
 
 
-def make_folder(path: Path) -> bool:
-  """Make a folder and those that lead there, each for this user alone; False where it is there. Raises OSError where
-  that cannot be done."""
+def make_folder(path: Path) -> None:
+  """Make a folder and those that lead there, each for this user alone. Raises OSError where that cannot be done."""
   missing: list[Path] = []
   while not (path.exists() or path.parent == path):
     missing.append(path)
@@ -118,7 +119,6 @@ def make_folder(path: Path) -> bool:
   for folder in reversed(missing):
     with suppress(FileExistsError):  # as it is for all but one of several processes
       os.mkdir(folder, 0o700)
-  return bool(missing)
 
 
 def is_private(path: Path) -> bool:
@@ -161,7 +161,7 @@ def read_payload(path: Path) -> bytes | None:
 
 def _head(path: Path, payload: bytes) -> bytes:
   """What a file of this name and these contents begins with."""
-  key = bytes.fromhex(path.parent.name + path.name)
+  key = bytes.fromhex(path.name)
   return MAGIC + key + sha256(key + payload).digest()
 
 
@@ -177,10 +177,11 @@ def write_payload(path: Path, payload: bytes) -> None:
   """Write a file of `key_path` so that no reader ever sees a part of it. A folder that cannot be written is worth one
   warning, no more."""
   try:
-    new = make_folder(path.parent)
+    make_folder(path.parent)
     if reason := not_private(path.parent):  # somebody made it since it was looked for
       raise PermissionError(0, reason)
-    if not new:
+    if path.parent not in _swept:
+      _swept.add(path.parent)
       remove_stale(path.parent)
     temporary = path.parent / f".new-{os.urandom(8).hex()}"
     # new, and for this user alone

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from tiny_uop import UOp
@@ -31,6 +31,9 @@ class Recording:
     """Whether there was a `backward()`: it looks for tensors that require a gradient."""
     self.lines: dict[UOp, str] = {}
     """For each schedule that ran, the line of the program that asked for it."""
+    self.before: Collection[UOp] = ()
+    """Graphs of tensors that lived before a run that will not be captured: if they are constants, the host may write
+    them, as no part of the run. Such is the state that an optimiser begins with."""
     self.stays: Callable[[UOp], bool] | None = None
     """Of a BUFFER, whether replays find in it what it has now; None where nothing is to be made of that."""
 

@@ -152,7 +152,9 @@ class Plan:
   """
 
   def __init__(self, uops: Iterable[UOp], by_host: bool = False) -> None:
-    self.by_host = by_host and not tracing.active() and capturing.current() is None
+    recording = capturing.current()
+    self.by_host = by_host and not tracing.active()
+    self.only = None if recording is None else recording.before
     self.fills: dict[UOp, UOp] = {}
     # in order everywhere: the same step has to give the same graph again, for the schedule cache to know it
     outputs = dict.fromkeys(u for u in uops if not is_realized(u))
@@ -195,21 +197,22 @@ class Plan:
         buffer, self.finished[u] = buffer_for(u)
         keep_mark(u, buffer)
         value = new.src[0] if u.op is CONTIGUOUS else new
-        new = shaped(self.stored(buffer, self.finished[u], value), u.shape)
+        new = shaped(self.stored(u, buffer, self.finished[u], value), u.shape)
       elif u.op is AFTER and writes_all(new):
-        new = self.stored(new.src[0], *new.src[1].src)
+        new = self.stored(u, new.src[0], *new.src[1].src)
       elif u.op in EMPTIABLE:
         new = without_empty(new)
       if new is not u:
         changed[u] = new
     return changed
 
-  def stored(self, buffer: UOp, view: UOp, value: UOp) -> UOp:
-    """The contents of new memory after a store through a view of all of it; the memory itself if the host fills it."""
-    if (held := storage(value)) is not None:
-      value = self.fills.get(held, value)
-    fresh = self.by_host and buffer not in self.fills
-    if fresh and constant_of(value) is not None and can_fill(memory_of(buffer)):
+  def stored(self, u: UOp, buffer: UOp, view: UOp, value: UOp) -> UOp:
+    """The contents of new memory after a store through a view of all of it, for the node `u`; the memory itself if the
+    host fills it."""
+    held = storage(value)
+    value = value if held is None else self.fills.get(held, value)
+    ours = self.by_host and (self.only is None or u in self.only or held in self.fills)
+    if ours and buffer not in self.fills and constant_of(value) is not None and can_fill(memory_of(buffer)):
       self.fills[buffer] = value
       return buffer
     return stored(buffer, view, value)
@@ -240,7 +243,7 @@ class Plan:
       if t._contents not in self.copies:
         buffer, view = buffer_for(root)
         first = self.rebuilt[root if root in self.roots else self.contiguous[root]].reshape(view.shape)
-        if (effect := self.stored(buffer, view, first)) not in self.fills:
+        if (effect := self.stored(root, buffer, view, first)) not in self.fills:
           self.effects[effect] = None
         self.copies[t._contents] = {root: view}
 

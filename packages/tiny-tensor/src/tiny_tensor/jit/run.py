@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tiny_runtime import capture
 from tiny_tensor import capturing
 from tiny_tensor.capturing import JitError
+from tiny_tensor.host_constants import constant_of
 from tiny_tensor.jit import graphs
 from tiny_tensor.jit.inputs import Inputs
 from tiny_tensor.jit.trace import trace
@@ -42,6 +43,8 @@ class Run(Generic[R]):
     self.gradients_before = [(t, t.grad) for t in _tensors(inputs)]
     had = {id(t) for t in graphs.all_tensors() if t.grad is not None}
     with capturing.recording(bool(guards), keep) as recorded, capture() as self.schedules, marks.on():
+      if not guards:
+        recorded.before = {t.uop for t in graphs.all_tensors()}
       if keep:
         changing, schedules = {*inputs.buffers}, self.schedules
         recorded.stays = lambda buffer: buffer not in changing and buffer not in schedules.created
@@ -87,10 +90,12 @@ class Run(Generic[R]):
 
   def _finish(self) -> None:
     """Realises what the function returns without having done so; and gradients that were made and not needed in the
-    run: they are seen outside."""
+    run: they are seen outside. That of a loss, which is 1, stays a constant."""
     graphs.realize_lazy({id(t): t for t in graphs.tensors_in(self.result)}.values())
-    made = {id(t) for t in graphs.all_tensors() if t not in self.before}
-    gradients = [g for t in graphs.all_tensors() if (g := t.grad) is not None and id(g) in made]
+    tensors = graphs.all_tensors()
+    made = {id(t) for t in tensors if t not in self.before}
+    seen = [(t, g) for t in tensors if (g := t.grad) is not None and id(g) in made]
+    gradients = [g for t, g in seen if id(t) not in made or constant_of(g.uop) is None]
     if threading.active_count() > 1:  # those of what the function has not read are other threads' to compute
       calls = [call for linear in self.schedules for call in linear.src]
       read = {*self.inputs.buffers, *(graphs.argument_buffer(a) for call in calls for a in call.src[1:])}

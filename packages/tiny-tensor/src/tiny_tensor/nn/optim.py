@@ -12,6 +12,7 @@ from tiny_tensor.naming import known_as
 from tiny_tensor.origins import phase
 from tiny_tensor.placement import DeviceLike, canonical
 from tiny_tensor.pytorch_names import OPTIM
+from tiny_tensor.realize import storage
 from tiny_tensor.tensor import Tensor
 from tiny_uop import Sharding, dtypes
 from tiny_uop.lazy import lazy_names
@@ -102,6 +103,12 @@ class Optimizer:
         if state.device != p.device or apart:
           state._become(state.shard_like(p), lambda grad: grad)
 
+  def begin(self) -> None:
+    """Gives the state its memory before the first step, which is then made of the same kernels as all others."""
+    state = [t for name in self.per_parameter for t in getattr(self, name)]
+    if new := [t for t in state if storage(t.uop) is None]:
+      _realize(new)
+
   def moments(self) -> list[Tensor]:
     """One tensor of zeros per parameter; float32 at least, because moments of a half underflow."""
     return [
@@ -136,6 +143,7 @@ class Optimizer:
     """Assigns without realising: all tensors that must be realised for the step to happen."""
     _check_training()
     self.follow()
+    self.begin()
     grads = []
     for i, p in enumerate(self.params):
       if p.grad is None:
