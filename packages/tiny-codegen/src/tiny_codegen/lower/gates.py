@@ -21,17 +21,17 @@ def lower_gates(root: UOp, target: Target) -> UOp:
   may happen; no gate, where vectors are not loaded under masks. What is copied asynchronously keeps its gate: where it
   does not hold, zeros are written.
   """
+  root = rebuild(root, _tidy)
   copied = {u.src[1] for u in root.toposort if u.op is Ops.STORE and u.arg == ASYNC}
+  return rebuild(root, lambda u, new: None if u in copied else _lower(new, target))
 
-  def change(u: UOp, new: UOp) -> UOp | None:
-    # vectorising and unrolling leave conditions that can be simplified
-    if u.op is Ops.INDEX:
-      return simplify(new)
-    if u.op is Ops.WHERE:
-      return _selected(new, simplify(new.src[0]))
-    return None if u in copied else _lower(new, target)
 
-  return rebuild(root, change)
+def _tidy(u: UOp, new: UOp) -> UOp | None:
+  """Vectorising and unrolling leave conditions that can be simplified. All are, before a load is made safe: one that is
+  read in an address and in its gate stays one node."""
+  if u.op is Ops.INDEX:
+    return simplify(new)
+  return _selected(new, simplify(new.src[0])) if u.op is Ops.WHERE else None
 
 
 def _selected(where: UOp, condition: UOp) -> UOp:
