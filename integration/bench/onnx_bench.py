@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("CPU_COUNT", "1")  # threads of each, before the device is opened
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "pytorch"))
 
 import numpy as np
 import onnxruntime

@@ -14,7 +14,8 @@ from tiny_tensor import Tensor
 from tiny_uop.text.golden import round_trips_checked
 
 # pytest's importlib mode puts no test directory on the path
-sys.path.insert(0, str(Path(__file__).parent))
+ROOMS = [path for path in sorted(Path(__file__).parent.iterdir()) if path.is_dir() and any(path.glob("*.py"))]
+sys.path[:0] = map(str, [Path(__file__).parent, *ROOMS])
 sys.path.insert(0, str(Path(__file__).parents[1] / "release"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))

@@ -1,6 +1,6 @@
 """Processes that something has started which says who is who, as torchrun does, have their places in MPI.
 
-`integration/tests/test_dist_torch.py` does the same with torchrun itself.
+`integration/tests/pytorch/test_dist_torch.py` does the same with torchrun itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """PyTorch checkpoints without PyTorch: files put together here operation by operation, honest ones and others.
 
-integration/tests/test_files_torch.py reads what PyTorch itself writes.
+integration/tests/pytorch/test_files_torch.py reads what PyTorch itself writes.
 """
 
 import builtins

@@ -13,7 +13,7 @@ import pytest
 
 from tiny_runtime.system import windows
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 PLACES: dict[str, dict[str, str]] = {
   "tiny-uop": {"system": "forks, and the signal that shows a trace"},

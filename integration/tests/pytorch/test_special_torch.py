@@ -18,7 +18,7 @@ from tiny_tensor import Context, Tensor
 
 mp: Any = pytest.importorskip("mpmath")  # only in the environment `oracle`, where PyTorch brings it
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DTYPES = ("float64", "float32")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-PROGRAMS = Path(__file__).parents[2] / "packages" / "tiny-dist" / "tests" / "programs"
+PROGRAMS = Path(__file__).parents[3] / "packages" / "tiny-dist" / "tests" / "programs"
 
 
 def test_torchrun_and_mpiexec_give_the_same_bits() -> None:

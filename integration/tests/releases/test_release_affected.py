@@ -35,7 +35,7 @@ RELEASE = [sys.executable, str(ROOT / "integration" / "release" / "release.py")]
       ["packages/tiny-viz/pyproject.toml", "packages/tiny-tensor/CHANGELOG.md"],
       "tiny-viz tiny-tensor tiny-llm tiny-dist tiny-onnx",
     ),
-    (["README.md", "integration/tests/test_wheels.py", "integration/bench/bench.py"], ""),
+    (["README.md", "integration/tests/releases/test_wheels.py", "integration/bench/bench.py"], ""),
     ([], ""),
   ],
 )
@@ -54,7 +54,7 @@ def test_what_everything_stands_on_affects_everything(path: str) -> None:
 
 def test_only_documents_leave_out_the_tests_together() -> None:
   assert not together(["README.md", "packages/tiny-uop/README.md"])
-  assert together(["README.md", "integration/tests/test_wheels.py"])
+  assert together(["README.md", "integration/tests/releases/test_wheels.py"])
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from tiny_runtime import Binary
 
 Array = np.ndarray[Any, np.dtype[Any]]
-MODEL = Path(__file__).parents[1] / "model"
+MODEL = Path(__file__).parents[2] / "model"
 KEPT = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), "268435456")
 """glibc would give LLVM's memory back to the system behind each kernel, and ask for it again: 7 % of such a process."""
 KIT = "-q -p tiny_runtime.conformance.options -p no:cacheprovider --pyargs tiny_runtime.conformance".split()

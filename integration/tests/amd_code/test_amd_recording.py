@@ -172,7 +172,7 @@ def test_what_an_owner_of_a_card_runs(
   amd: ModelBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
   """The part `recording` of `integration/device`."""
-  monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "device"))
+  monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "device"))
   import recording
 
   with Context(DEVICE="AMD"):
@@ -325,7 +325,7 @@ def test_registers_are_those_of_linuxs_headers(major: int) -> None:
 def test_a_real_gpu_was_told_the_same(opened: tuple[ModelBackend, QueueDevice]) -> None:
   """A recorded trace of a Radeon RX 7900 has the registers that were written while it was on: which parts of the GPU
   were chosen to read counters, that tracing of compute was on, and the event that finishes traces."""
-  path = Path(__file__).parents[2] / "packages/tiny-asm-amd/tests/recordings/gfx1100-plus.jsonl.gz"
+  path = Path(__file__).parents[3] / "packages/tiny-asm-amd/tests/recordings/gfx1100-plus.jsonl.gz"
   lines = [json.loads(line) for line in gzip.open(path, "rt")]
   (data,) = [
     base64.b64decode(line["thread_trace"]) for line in lines if line.get("engine") == 1 and "thread_trace" in line

@@ -10,14 +10,14 @@ import opinfo_table as table
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-PAGE = Path(__file__).parents[2] / "docs" / "pytorch-coverage.md"
+PAGE = Path(__file__).parents[3] / "docs" / "pytorch-coverage.md"
 
 INTRODUCTION = """# Operators of PyTorch
 
 PyTorch tests its operators on samples that it ships, OpInfo: `torch.testing._internal.common_methods_invocations`.
 We run them through tiny-tensor, and compare values, dtypes, shapes and derivatives with what PyTorch computes. What
 PyTorch refuses has to be refused here, too. This
-page is made by `python integration/tests/opinfo_report.py --write`, and a test compares it.
+page is made by `python integration/tests/pytorch/opinfo_report.py --write`, and a test compares it.
 
 `hatch run oracle:test` runs a few samples of each operator, `hatch run oracle:opinfo` all of them, with second
 derivatives.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = Path(__file__).parents[2] / "packages"
+PACKAGES = Path(__file__).parents[3] / "packages"
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "Event", "Queue", "SimpleQueue"}
 ELSEWHERE = {
   "tiny-dist/src/tiny_dist/groups/mpi.py": "a thread that moves on what is under way; MPI's processes do not fork",

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCH = Path(__file__).parents[1] / "bench" / "engine.py"
+BENCH = Path(__file__).parents[2] / "bench" / "engine.py"
 
 
 def run(folder: Path, *options: str) -> tuple[str, dict[str, dict[str, list[dict[str, float]]]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = Path(__file__).parents[2] / "packages"
+PACKAGES = Path(__file__).parents[3] / "packages"
 
 # package → its floors from the ground up. A name is a folder or a file of the package; what stands on one floor does
 # not import from others of that floor, and may import from all floors below.

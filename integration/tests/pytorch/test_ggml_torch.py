@@ -15,7 +15,7 @@ from tiny_tensor.nn.state import ggml_data_to_tensor, gguf_load
 
 gguf: Any = pytest.importorskip("gguf")  # only in the environment `oracle`
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 Q: Any = gguf.GGMLQuantizationType
 WITHOUT_ORACLE = ("Q8_1", "Q8_K")  # of sums within products: they are in no file, and gguf does not take them apart
 QUANTISED = sorted(kind for kind, how in FORMATS.items() if how.decode and how.name not in WITHOUT_ORACLE)

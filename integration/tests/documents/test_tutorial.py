@@ -15,7 +15,7 @@ import pytest
 
 from tiny_runtime.plugins.new import write_plugin
 
-README = Path(__file__).parents[2] / "packages" / "tiny-runtime" / "README.md"
+README = Path(__file__).parents[3] / "packages" / "tiny-runtime" / "README.md"
 EVERY = "40"
 """Of the cases of each test, which of them run here. All take a minute, for a C compiler is not quick, and pass too."""
 SLOW = "not several_threads and not many_programs and not threads_compile"

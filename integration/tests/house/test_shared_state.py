@@ -18,7 +18,7 @@ from tiny_tensor.host import unpack
 from tiny_tensor.methods import realization
 from tiny_uop import DType
 
-TABLE = Path(__file__).parents[2] / "docs" / "threads.md"
+TABLE = Path(__file__).parents[3] / "docs" / "threads.md"
 
 
 def rows() -> dict[str, str]:
@@ -32,7 +32,7 @@ def found() -> dict[str, shared_state.Shared]:
 
 
 def test_all_of_it_is_listed() -> None:
-  # `python integration/tests/shared_state.py` prints what is found
+  # `python integration/tests/house/shared_state.py` prints what is found
   assert sorted(rows()) == sorted(found()), "docs/threads.md says how each is safe"
 
 

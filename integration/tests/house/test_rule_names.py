@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REPLAYS = ("'recorded'",)  # does again what the trace in its context says: no rule of its own
-PACKAGES = Path(__file__).parents[2] / "packages"
+PACKAGES = Path(__file__).parents[3] / "packages"
 
 
 def rows() -> Iterator[tuple[str, ast.Call]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = Path(__file__).parents[2] / "packages"
+PACKAGES = Path(__file__).parents[3] / "packages"
 
 # package → other packages that it may import; the standard library always
 ALLOWED: dict[str, set[str]] = {

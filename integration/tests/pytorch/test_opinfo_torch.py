@@ -123,5 +123,5 @@ def test_tables_name_covered_operators(names: Any) -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-  what_to_do = "make it anew: python integration/tests/opinfo_report.py --write"
+  what_to_do = "make it anew: python integration/tests/pytorch/opinfo_report.py --write"
   assert report.PAGE.read_text(encoding="utf-8") == report.page(), what_to_do

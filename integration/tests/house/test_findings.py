@@ -22,7 +22,7 @@ from documents.public_names import imported, public_objects
 from documents.reference import modules
 from vulture import Vulture
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ACCEPTED = tomllib.loads(Path(__file__).with_name("accepted_findings.toml").read_text("utf-8"))
 LEAST_LINES = 6  # of two places that are the same, without comments, docstrings and imports
 

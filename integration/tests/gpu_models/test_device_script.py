@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-DEVICE = Path(__file__).parents[1] / "device"
+DEVICE = Path(__file__).parents[2] / "device"
 sys.path.insert(0, str(DEVICE))
 
 import choices  # noqa: E402

@@ -264,6 +264,6 @@ ctypes.c_uint32.from_address(place).value = 5
 print("without", flush=True)
 """
   here = Path(__file__).parent
-  command = [sys.executable, "-c", code, str(here), str(here.parent / "model")]
+  command = [sys.executable, "-c", code, str(here), str(here.parents[1] / "model")]
   done = subprocess.run(command, capture_output=True, text=True, timeout=60)
   assert done.stdout == "through the mapping\n" and done.returncode < 0

@@ -1,6 +1,6 @@
 """Finds what all threads of a process share: containers of modules that functions change, and names that they set.
 
-`python integration/tests/shared_state.py` prints it, with the locks that each change has around it.
+`python integration/tests/house/shared_state.py` prints it, with the locks that each change has around it.
 `test_shared_state.py` holds docs/threads.md against it.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONTAINERS = set(
   "Counter OrderedDict WeakKeyDictionary WeakSet WeakValueDictionary bytearray defaultdict deque dict list set".split()
 )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-BENCH = Path(__file__).parents[1] / "bench"
+BENCH = Path(__file__).parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
 from suite import markdown, measuring, models  # noqa: E402
