@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tiny_codegen import DotProduct, KernelOptError, Limits, LLVMRenderer, Target, compile_kernel, cpu_target
+from tiny_codegen.instructions.dot_product import SquareProduct
 from tiny_codegen.matrix.dot_products import lower_offsets
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.beam import candidates
@@ -294,7 +295,11 @@ def test_meaning() -> None:
 )
 def test_instructions(target: str, types: tuple[DType, DType], wide: DType, mnemonic: str) -> None:
   root, processor = product(64, 64, 64, types, wide=wide), TARGETS[target]
-  opts = (Opt(OptOps.TC, 2, None), Opt(OptOps.VECTOR, 1, 16), Opt(OptOps.UPCAST, 0, 4))
+  # the place of the instruction, behind those of squares, which take the same types
+  squares = sum(isinstance(how, SquareProduct) for how, _ in processor.target.dot_products)
+  listed = [(how.dtype_a, how.dtype_b) for how, _ in processor.target.dot_products]
+  place = listed.index(types, squares) if squares else None
+  opts = (Opt(OptOps.TC, 2, place), Opt(OptOps.VECTOR, 1, 16), Opt(OptOps.UPCAST, 0, 4))
   program = compile_kernel(root, LLVMRenderer(processor), opts)
   machine = llvm.Target.from_triple(processor.triple).create_target_machine(
     cpu=processor.cpu, features=processor.features, opt=2

@@ -24,6 +24,7 @@ TARGETS = {
   "sse2": cpu_target("x86_64-linux").target,
   "vnni": cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avxvnni")).target,
   "arm": cpu_target("aarch64-linux", "", ("+neon",)).target,
+  "i8mm": cpu_target("aarch64-linux", "", ("+neon", "+dotprod", "+i8mm")).target,
   "amx": cpu_target(
     "x86_64-linux",
     "",

@@ -182,6 +182,12 @@ class CostModel:
   rows_apart: float = 0.1
   """The same where threads share each of several images, and not the images."""
 
+  # *** matrix instructions ***
+
+  float_squares_latency: float = 6.0
+  """Cycles from a product of 2 × 2 sums of floats (Arm's BFMMLA) to the next one of its accumulator, with one for what
+  cannot begin in time."""
+
   # *** matrix instructions (AMX) ***
 
   matrix_latency: float = 52.0

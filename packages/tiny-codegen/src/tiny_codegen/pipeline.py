@@ -28,6 +28,7 @@ from tiny_codegen.lower.workgroups import lower_workgroups
 from tiny_codegen.matrix.byte_products import find_dot_products
 from tiny_codegen.matrix.dot_products import lower_offsets, without_dot_products
 from tiny_codegen.matrix.processor_tiles import lower_matrices
+from tiny_codegen.matrix.square_products import lower_squares
 from tiny_codegen.opt.optimise import optimise
 from tiny_codegen.staging.double_buffer import double_buffer
 from tiny_codegen.staging.stage import lower_stages
@@ -76,6 +77,9 @@ PASSES: tuple[Pass, ...] = (
        store_tiles, TARGET, True),
   Pass("vectorize", "VECTOR loops become vectors.", vectorize),
   Pass("unroll", "UPCAST and UNROLL loops are written out.", unroll),
+  Pass("square_products",
+       "Pairs of rows and of lanes of a register tile become products of 2 × 2 sums (Arm: SMMLA, BFMMLA).",
+       lower_squares, TARGET),
   Pass("transpose_in_registers",
        "Tiles whose lanes lie far apart in memory are transposed by shuffles: loads and stores of vectors.",
        transpose_in_registers, TARGET, True),

@@ -11,6 +11,8 @@ from tiny_uop import DType, UOp, dtypes, register_arg
 from tiny_uop.records import dataclass
 
 WORD = dtypes.uint32
+PAIR = dtypes.uint64
+"""Two words."""
 BITS = {8: dtypes.uint8, 16: dtypes.uint16}
 
 
@@ -35,9 +37,14 @@ class DotProduct:
       raise ValueError(f"{self}: expected two types of 8 bits, or of 16, and a result of {WORD.bits} bits")
 
   @property
+  def word(self) -> DType:
+    """The type that holds the terms of a lane."""
+    return WORD
+
+  @property
   def terms(self) -> int:
     """Products that are added in each lane."""
-    return WORD.bits // self.dtype_a.bits
+    return self.word.bits // self.dtype_a.bits
 
   @property
   def plain(self) -> DotProduct:
@@ -101,6 +108,33 @@ class TileRows:
   """Argument of a LOAD of a tile: from one row to the next are `stride` elements."""
 
   stride: int
+
+
+@register_arg
+@dataclass(frozen=True)
+class SquareProduct(DotProduct):
+  """A dot product that one instruction does for two rows and two columns, of terms of 64 bits: Arm's SMMLA, UMMLA,
+  USMMLA and BFMMLA.
+
+  As the `arg` of an `MMA(a, b, c)` of as many sums as words it means what a DotProduct does, with words of 64 bits: a
+  sum of them is tiled and packed alike, so that two rows, or two columns, are one register. The pass `square_products`
+  then makes `MMA(A, B, C)` of two words, two words and four sums: those of the first word of A with both of B, and
+  those of the second.
+  """
+
+  @property
+  def word(self) -> DType:
+    return PAIR
+
+  @property
+  def halves(self) -> DotProduct:
+    """The same for words of 32 bits, of which each word here is two."""
+    return DotProduct(self.dtype_a, self.dtype_b, self.dtype_out, self.offset)
+
+  def meaning(self, a: UOp, b: UOp, c: UOp) -> UOp:
+    if c.dtype.count == 2 * a.dtype.count:
+      a, b = a.extract(0, 0, 1, 1), b.extract(0, 1, 0, 1)
+    return super().meaning(a, b, c)
 
 
 def steps_of(instruction: DotProduct) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tiny_codegen.instructions.dot_product import BITS, WORD
+from tiny_codegen.instructions.dot_product import BITS, PAIR, WORD
 from tiny_codegen.kernel.expressions import all_of, number, stride, terms
 from tiny_codegen.kernel.loops import substitute_simplified
 from tiny_codegen.kernel.memory import gates_of, pointer_type
@@ -12,13 +12,16 @@ from tiny_uop import DType, Ops, UOp, simplify
 from tiny_uop.records import dataclass
 
 
-def interleaved(root: UOp, value: UOp, loop: UOp, blocks: UOp, dtype: DType) -> UOp:
+def interleaved(root: UOp, value: UOp, loop: UOp, blocks: UOp, dtype: DType, kind: DType = WORD) -> UOp:
   """The values of type `dtype` that `value` has in neighbouring iterations of a loop, the first in the lowest bits of a
-  word of 32 bits; `blocks` counts words. Where they are neighbours in memory, memory is read in words.
+  word of type `kind`; `blocks` counts words. Where they are neighbours in memory, memory is read in words.
   """
-  count = WORD.bits // dtype.bits
-  if (word := _in_memory(root, value, loop, blocks, count)) is not None:
+  count = kind.bits // dtype.bits
+  if (word := _in_memory(root, value, loop, blocks, kind, count)) is not None:
     return word
+  if kind is PAIR:  # numbers are widened to half of it first: registers have more lanes then
+    low, high = (interleaved(root, value, loop, blocks * 2 + half, dtype).cast(PAIR) for half in (0, 1))
+    return simplify(low | high << WORD.bits)
   word = UOp.const(WORD, 0)
   for place in range(count):
     part = substitute_simplified(value, {loop: blocks * count + place})
@@ -26,7 +29,7 @@ def interleaved(root: UOp, value: UOp, loop: UOp, blocks: UOp, dtype: DType) -> 
   return simplify(word)
 
 
-def _in_memory(root: UOp, value: UOp, loop: UOp, blocks: UOp, count: int) -> UOp | None:
+def _in_memory(root: UOp, value: UOp, loop: UOp, blocks: UOp, word: DType, count: int) -> UOp | None:
   """The word as one LOAD; None where its parts are not always in one word of a buffer, or where something else reads
   the buffer."""
   if value.op is not Ops.LOAD or len(value.src) > 1 or stride(value.src[0].src[1], loop) != 1:
@@ -41,7 +44,7 @@ def _in_memory(root: UOp, value: UOp, loop: UOp, blocks: UOp, count: int) -> UOp
   at = _divided(substitute_simplified(offset, {loop: blocks * count}), count)
   if at is None or kind.size % count:
     return None
-  words = UOp.param(pointer.arg, WORD.ptr(kind.size // count, kind.space))
+  words = UOp.param(pointer.arg, word.ptr(kind.size // count, kind.space))
   return words.index(at, all_of(clause for clause in whole if clause is not None)).load()
 
 
@@ -68,11 +71,13 @@ def _divided(offset: UOp, by: int) -> UOp | None:
 
 @dataclass(frozen=True)
 class Neighbours:
-  """Words that are put together from numbers which, over a loop, are all neighbours in memory, wherever words begin.
+  """Words of a type that are put together from numbers which, over a loop, are all neighbours in memory, wherever words
+  begin.
 
   `ends` are the conditions that only the first numbers meet: that a position, in words, is below so many numbers.
   """
 
+  kind: DType
   first: UOp
   loop: UOp
   conditions: tuple[UOp, ...]
@@ -101,11 +106,11 @@ class Neighbours:
       return None
     found = [end for end in ends if end is not None]
     conditions = tuple([c for c in common if loop not in c.ranges])
-    return Neighbours(parts[0], loop, conditions, tuple(found)) if len(found) == len(ends) else None
+    return Neighbours(word.dtype, parts[0], loop, conditions, tuple(found)) if len(found) == len(ends) else None
 
   def along(self, loop: UOp) -> UOp:
     """The numbers, one after the other, as a LOAD along a loop of their own that begins where the other one does."""
-    start, terms = {self.loop: number(0)}, WORD.bits // self.first.dtype.bits
+    start, terms = {self.loop: number(0)}, self.kind.bits // self.first.dtype.bits
     ends = [simplify(place.substitute(start) * terms + loop) < size for place, size in self.ends]
     pointer, offset, *_ = self.first.src[0].src
     return pointer.index(simplify(offset.substitute(start) + loop), all_of([*self.conditions, *ends])).load()
@@ -127,20 +132,19 @@ def _end(conditions: Sequence[UOp], loop: UOp) -> tuple[UOp, int] | None:
 def _parts(word: UOp) -> list[UOp] | None:
   """The LOADs that a word is put together from by `interleaved`, the one in the lowest bits first."""
   found: dict[int, UOp] = {}
-  stack = [word]
+  stack = [(word, 0)]
   while stack:
-    u = stack.pop()
+    u, shift = stack.pop()
     if u.op is Ops.OR:
-      stack.extend(u.src)
-      continue
-    shift = 0
-    if u.op is Ops.SHL and u.src[1].op is Ops.CONST:
-      u, shift = u.src[0], int(u.src[1].arg)
-    while u.op is Ops.CAST or u.op is Ops.BITCAST:
-      u = u.src[0]
-    if u.op is not Ops.LOAD or len(u.src) > 1 or u.dtype.count > 1:
+      stack += [(s, shift) for s in u.src]
+    elif u.op is Ops.SHL and u.src[1].op is Ops.CONST:
+      stack.append((u.src[0], shift + int(u.src[1].arg)))
+    elif u.op is Ops.CAST or u.op is Ops.BITCAST:
+      stack.append((u.src[0], shift))
+    elif u.op is not Ops.LOAD or len(u.src) > 1 or u.dtype.count > 1:
       return None
-    found[shift] = u
-  bits = found[0].dtype.bits if 0 in found else WORD.bits
+    else:
+      found[shift] = u
+  bits = found[0].dtype.bits if 0 in found else word.dtype.bits
   places = sorted(found)
-  return [found[n] for n in places] if bits in BITS and places == list(range(0, WORD.bits, bits)) else None
+  return [found[n] for n in places] if bits in BITS and places == list(range(0, word.dtype.bits, bits)) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tiny_codegen.instructions.dot_product import WORD
+from tiny_codegen.instructions.dot_product import PAIR, WORD
 from tiny_codegen.kernel.columns import vector_of
 from tiny_codegen.kernel.expressions import number, stride
 from tiny_codegen.kernel.interleave import Neighbours
@@ -151,7 +151,7 @@ class Lanes:
     return new if new.dtype.count == self.count else new.broadcast(self.count)
 
   def _node(self, u: UOp) -> UOp:
-    if u.op is Ops.OR and u.dtype is WORD and (words := Neighbours.of(u, self.axis)) is not None:
+    if u.op is Ops.OR and u.dtype in (WORD, PAIR) and (words := Neighbours.of(u, self.axis)) is not None:
       return self._words(words)
     # of MMAs, dot products: they go lane by lane
     if u.op in GroupOp.Elementwise or u.op in (Ops.MMA, Ops.SHUFFLE):
@@ -168,9 +168,9 @@ class Lanes:
 
   def _words(self, words: Neighbours) -> UOp:
     """Words that are put together from neighbours in memory, loaded at once."""
-    count = self.count * WORD.bits // words.first.dtype.bits
+    count = self.count * words.kind.bits // words.first.dtype.bits
     along = UOp.range(count, self.axis.arg[0], AxisType.VECTOR)
-    return Lanes(along, count).of(words.along(along)).bitcast(WORD.vec(self.count))
+    return Lanes(along, count).of(words.along(along)).bitcast(words.kind.vec(self.count))
 
   def _place(self, place: UOp, pointer: UOp, lane: int) -> UOp:
     """The place of one lane."""

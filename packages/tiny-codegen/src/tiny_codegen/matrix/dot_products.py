@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.errors import opt_error
-from tiny_codegen.instructions.dot_product import WORD, DotProduct, MatrixProduct, steps_of
+from tiny_codegen.instructions.dot_product import WORD, DotProduct, steps_of
 from tiny_codegen.kernel.expressions import clauses
 from tiny_codegen.kernel.interleave import interleaved
 from tiny_codegen.kernel.loops import is_multiple, kind, next_loop_id, size_of
@@ -55,7 +55,7 @@ def fitting(product: Product, instruction: DotProduct) -> tuple[UOp, UOp, DotPro
     if first is not None and second is not None:
       return first, second, instruction
   first, second = exactly_as(product.a, dtypes.int8), exactly_as(product.b, types[1])
-  if isinstance(instruction, MatrixProduct) or types[0] is not dtypes.uint8 or first is None or second is None:
+  if type(instruction) is not DotProduct or types[0] is not dtypes.uint8 or first is None or second is None:
     return None
   return first, second, DotProduct(*types, instruction.dtype_out, 128)
 
@@ -79,7 +79,7 @@ def _apply(root: UOp, product: Product, instruction: DotProduct) -> UOp | str:
     for gate in product.gates:
       if not set(clauses(gate)) <= _conditions(value):  # else it is 0 there anyway
         value = gate.where(value, value.const_like(0))
-    return interleaved(root, value, product.depth, simplify(split.start // instruction.terms), dtype)
+    return interleaved(root, value, product.depth, simplify(split.start // instruction.terms), dtype, instruction.word)
 
   a, b = words(first, first.dtype), words(second, second.dtype)
   zero = UOp.const(computed.dtype_out, 0)

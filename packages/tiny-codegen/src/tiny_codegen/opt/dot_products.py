@@ -74,15 +74,15 @@ def _in_blocks(root: UOp, found: SumOfProducts, target: Target) -> list[tuple[li
 
 def _with_dot_products(root: UOp, found: SumOfProducts, target: Target) -> list[tuple[list[Opt], SumOfProducts]]:
   """Optimisations that make dot products of the sum, and the kernel with them. Of the instructions that take its types
-  those count that do most at once; the ones that need no offset come first."""
+  those count of the narrowest; the ones that need no offset come first."""
   widest = max(made_of(o.value).bits for o in found.operands)
   fitting: dict[DotProduct, list[tuple[list[Opt], SumOfProducts]]] = {}
   for place, (instruction, _) in enumerate(target.dot_products, len(target.tensor_cores)):
     if widest <= instruction.dtype_a.bits:
       for opts, changed in _by(root, found, place, instruction, target):
         fitting.setdefault(changed.instruction or instruction, []).append((opts, changed))
-  most = max((product.terms for product in fitting), default=0)
-  best = sorted([product for product in fitting if product.terms == most], key=lambda product: product.offset)
+  least = min((product.dtype_a.bits for product in fitting), default=0)
+  best = sorted([p for p in fitting if p.dtype_a.bits == least], key=lambda p: p.offset)
   return [way for product in best for way in fitting[product]]
 
 

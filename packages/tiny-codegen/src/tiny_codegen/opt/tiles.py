@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tiny_codegen.errors import KernelError
+from tiny_codegen.instructions.dot_product import SquareProduct
 from tiny_codegen.kernel.loops import kind, loops_of, next_loop_id
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.matrix.processor_tiles import has_words, in_tiles
@@ -92,7 +93,9 @@ class TilingChooser(OptList):
     if tiling.lanes_from is Lanes.SOME and not self._several(tiling, lane_loop, [*panels, *others, row_loop], summed):
       return False
     depth = depth_of(found, tiling.rows_from is Rows.DIRECT, tiling.rows_of)
-    if depth is not None:
+    if isinstance(found.instruction, SquareProduct):
+      tile, by_row = (*summed, rows), True
+    elif depth is not None:
       tile, by_row = (rows, *[i for i in summed if i != depth.arg[0]], depth.arg[0]), True
     else:
       tile = (rows, *summed) if (by_row := row_by_row(found, tiling.rows_of, tiling.row_loop)) else (*summed, rows)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tiny_codegen.errors import KernelError
+from tiny_codegen.instructions.dot_product import PAIR
 from tiny_codegen.instructions.tensor_core import ROW_BYTES, SWIZZLE
 from tiny_codegen.kernel.expressions import row_major, stride
 from tiny_codegen.kernel.interleave import Neighbours
@@ -354,6 +355,8 @@ class Tile:
     # a ratio beyond the extent would leave holes in the window
     if not 1 <= ratio <= a.size:
       return None
+    if ratio == a.size and self.value.dtype is PAIR and self.axes.index(a) < self.axes.index(b):
+      return None  # nothing overlaps, and rows would no longer be next to each other, as squares have them
     size = a.size + (b.size - 1) * ratio
     window = UOp.range(size, loop_id, AxisType.LOOP)
     changes = {a.loop: window - b.loop * ratio}

@@ -18,12 +18,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tiny_codegen.instructions.dot_product import MatrixProduct
+from tiny_codegen.instructions.dot_product import MatrixProduct, SquareProduct
 from tiny_codegen.kernel.loops import size_of
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.target import Target
 from tiny_codegen.tiling.cost import TileCost
 from tiny_codegen.tiling.matrix_cost import MatrixTileCost
+from tiny_codegen.tiling.square_cost import SquareTileCost
 from tiny_codegen.tiling.step_cost import rate
 from tiny_codegen.tiling.tiles import Tiling, blocks, divides
 from tiny_uop import UOp
@@ -85,7 +86,9 @@ def _plans(c: SumOfProducts, target: Target) -> Iterator[TileCost]:
   # where estimates are equal the first is taken: panels of one vector stay in nearer caches; dot products load less so
   sizes: tuple[int, ...] = (1, 2, 4) if c.instruction is None else (2, 1, 4)
   plan, rows_of_tiles = TileCost, ROWS
-  if isinstance(c.instruction, MatrixProduct):
+  if isinstance(c.instruction, SquareProduct):
+    plan, sizes = SquareTileCost, (4, 2)
+  elif isinstance(c.instruction, MatrixProduct):
     plan, width = MatrixTileCost, c.instruction.lanes
     sizes, rows_of_tiles = (2, 1), (2 * c.instruction.rows, c.instruction.rows)
   for lanes_of, rows_of in ((b, a),) if offset else ((a, b), (b, a)):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from tiny_codegen.instructions.dot_product import WORD, DotProduct
+from tiny_codegen.instructions.dot_product import WORD, DotProduct, SquareProduct
 from tiny_codegen.render.llvm.function import Function
 from tiny_codegen.render.llvm.text import value_type
 from tiny_uop import DType, UOp, dtypes
 from tiny_uop.records import dataclass
 
 S8, U8, S16, S32, U32 = dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.uint32
-BFLOAT16 = DotProduct(dtypes.bfloat16, dtypes.bfloat16, dtypes.float32)
+BFLOAT16_TYPES = dtypes.bfloat16, dtypes.bfloat16, dtypes.float32
+BFLOAT16 = DotProduct(*BFLOAT16_TYPES)
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,17 @@ def x86_dot_products(on: frozenset[str], cpu: str) -> tuple[DotInstruction, ...]
 
 
 def arm_dot_products(on: frozenset[str]) -> tuple[DotInstruction, ...]:
-  """Those of an arm64 processor with these features (Arm's manual: SDOT, UDOT, USDOT, BFDOT)."""
+  """Those of an arm64 processor with these features (Arm's manual: SDOT, UDOT, USDOT, SMMLA, UMMLA, USMMLA; BFDOT and
+  BFMMLA).
+
+  Those of bfloat16 round to odd between the two products of a pair, and take and give numbers below 2**-126 as 0.
+  """
   found = []
+  if "i8mm" in on:
+    signs = ((S8, S8, S32, "smmla"), (U8, U8, U32, "ummla"), (U8, S8, S32, "usmmla"))
+    found += [_arm_square(SquareProduct(a, b, c), f"{name}.v4i32.v16i8") for a, b, c, name in signs]
+  if "bf16" in on:
+    found.append(_arm_square(SquareProduct(*BFLOAT16_TYPES), "bfmmla"))
   if "dotprod" in on:
     found += [_arm(DotProduct(S8, S8, S32), "sdot", "v16i8"), _arm(DotProduct(U8, U8, U32), "udot", "v16i8")]
   if "i8mm" in on:
@@ -76,9 +86,19 @@ def _arm(product: DotProduct, name: str, terms: str, rate: float = 1.0) -> DotIn
   return DotInstruction(product, ((4, f"llvm.aarch64.neon.{name}.{result}.{terms}"),), rate, False)
 
 
+def _arm_square(product: SquareProduct, name: str) -> DotInstruction:
+  # one row and two lanes, which its rate is for, are half of it
+  return DotInstruction(product, ((4, f"llvm.aarch64.neon.{name}"),), 2.0, False)
+
+
 def dot_product(body: Function, u: UOp, instruction: DotInstruction) -> str:
   """The operand that holds the result of an MMA, in as many instructions as its lanes need."""
   operands, lanes, parts, start = [body.operand(s) for s in u.src], u.dtype.count, [], 0
+  if lanes != u.src[0].dtype.count:  # a square
+    count, name = instruction.names[0]
+    *words, c = [(value_type(s.dtype), x) for x, s in zip(operands, u.src)]
+    a, b = (_terms(body, x, d, count) for x, d in zip(words, (u.arg.dtype_a, u.arg.dtype_b)))
+    return body.call(name, c[0], c, a, b)
   while start < lanes:
     # the largest that is filled, or else the smallest, which is then partly empty
     count, name = next((n for n in instruction.names if n[0] <= lanes - start), instruction.names[-1])
