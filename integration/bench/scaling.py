@@ -3,6 +3,7 @@
     hatch run scaling                      # all workloads of `bench` that are one call, on one and two sockets
     hatch run scaling conv --threads 16 64
     hatch run scaling matmul --threads 8 --slow 4   # half of them efficiency cores
+    hatch run scaling --shares --threads 16 64      # not simulated: who does what, of more threads than processors
 
 Each kernel of a workload is compiled for this processor with so many threads, and timed on one. The division of its
 outermost loop is that of the pool (`tiny_runtime_cpu.program.divide`); threads claim parts as `pool.ll` has them do;
@@ -189,6 +190,7 @@ def rows(alone: float, kernels: Sequence[Kernel], threads: int, machine: Machine
 
 def main() -> None:
   """See the head of this file."""
+  import shares
   from suite.launching import names_of
   from suite.workloads import all_workloads
 
@@ -201,7 +203,12 @@ def main() -> None:
   parser.add_argument(
     "--kernels", action="store_true", help="a line per kernel as well: iterations, time on one thread"
   )
+  parser.add_argument(
+    "--shares", action="store_true", help="how this machine's pool shares parts among so many threads"
+  )
   options = parser.parse_args()
+  if options.shares:
+    return shares.main(options.threads)
   names = names_of(options.only or sorted({workload.group for workload in all_workloads(False)}))
   machine = Machine(options.sockets, slow=options.slow)
   worst: list[tuple[float, str]] = []

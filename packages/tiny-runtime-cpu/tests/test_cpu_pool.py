@@ -74,6 +74,40 @@ over:
 """
 
 
+# whose[begin] = the thread; then waits until as many as integers[0] have arrived, or until second integers[1]
+MEETING = """
+declare i64 @pthread_self()
+declare i32 @sched_yield()
+declare i64 @time(ptr)
+define void @meet(ptr %buffers, ptr %integers, i64 %begin, i64 %end, ptr %claim, ptr %pool) {
+entry:
+  %whose = load ptr, ptr %buffers
+  %arrived_field = getelementptr ptr, ptr %buffers, i64 1
+  %arrived = load ptr, ptr %arrived_field
+  %wanted = load i64, ptr %integers
+  %last_field = getelementptr i64, ptr %integers, i64 1
+  %end_of_patience = load i64, ptr %last_field
+  %self = call i64 @pthread_self()
+  %place = getelementptr i64, ptr %whose, i64 %begin
+  store i64 %self, ptr %place
+  %1 = atomicrmw add ptr %arrived, i64 1 seq_cst
+  br label %wait
+wait:
+  %there = load atomic i64, ptr %arrived seq_cst, align 8
+  %missing = icmp slt i64 %there, %wanted
+  %now = call i64 @time(ptr null)
+  %patient = icmp slt i64 %now, %end_of_patience
+  %both = and i1 %missing, %patient
+  br i1 %both, label %again, label %exit
+again:
+  %2 = call i32 @sched_yield()
+  br label %wait
+exit:
+  ret void
+}
+"""
+
+
 class Adder:
   """A kernel with its buffers."""
 
@@ -128,6 +162,20 @@ def test_many_more_threads_than_processors_cost_little() -> None:
   together = processor_time(512, 128)
   assert set(adder.out) == {202} and adder.calls.value == 101 * 513
   assert together < 4 * alone
+  pool.close()
+
+
+@pytest.mark.parametrize("threads", (16, 64))
+def test_each_of_many_more_threads_than_processors_gets_a_part(threads: int) -> None:
+  """Parts that wait for each other: a thread that took two, or one that was not woken, would leave another one out."""
+  pool, native = Pool(), LoadedObject(compile_object(MEETING, host_arch().processor), "meet")
+  pool.ensure(threads)
+  for _ in range(3):
+    whose, arrived = (ctypes.c_int64 * threads)(), ctypes.c_int64()
+    buffers = struct.pack("2P", ctypes.addressof(whose), ctypes.addressof(arrived))
+    integers = struct.pack("2q", threads, int(time.time()) + 30)
+    pool.run(native.address("meet"), buffers, integers, threads, threads, threads)
+    assert len(set(whose)) == threads == arrived.value
   pool.close()
 
 
