@@ -47,10 +47,10 @@ def test_another_processor_is_asked_anew_with_the_same_cache(monkeypatch: pytest
     machine.host_processor.cache_clear()
 
 
-def test_products_of_integers_of_arm64_processors_are_found() -> None:
-  """LLVM's answer for Linux on arm64 has no `dotprod` and no `i8mm`."""
+def test_products_of_narrow_numbers_of_arm64_processors_are_found() -> None:
+  """LLVM's answer for Linux on arm64 has no `dotprod`, no `i8mm` and no `bf16`."""
   listed = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd crc32 atomics asimddp sve i8mm bf16\n"
-  assert machine.with_arm_features("+crc,+lse,+neon", listed) == "+crc,+lse,+neon,+dotprod,+i8mm"
+  assert machine.with_arm_features("+crc,+lse,+neon", listed) == "+crc,+lse,+neon,+dotprod,+i8mm,+bf16"
   assert machine.with_arm_features("+neon,-dotprod", "Features\t: fp asimd asimddp\n") == "+neon,-dotprod"
   assert machine.with_arm_features("+avx2", "flags\t\t: fpu i8mm\n") == "+avx2"
   assert machine.with_arm_features("", "") == ""

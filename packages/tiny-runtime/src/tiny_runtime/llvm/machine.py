@@ -43,7 +43,7 @@ def known(question: str, about: str, ask: Callable[[], str]) -> str:
   """The answer of LLVM to a question. It depends on `about` alone; asked anew in every process if that is empty."""
   if not about:
     return ask()
-  return cached_bytes(f"llvm 3\n{question}\n{about}", lambda: ask().encode()).decode()
+  return cached_bytes(f"llvm 4\n{question}\n{about}", lambda: ask().encode()).decode()
 
 
 def library() -> str:
@@ -66,9 +66,9 @@ def processors(listed: str | None = None) -> str:
   return "\n".join((system.machine(), system.release(), *told)) if told else ""
 
 
-ARM_FEATURES = {"asimddp": "dotprod", "i8mm": "i8mm"}
-"""Of what Linux lists of arm64 processors, and LLVM does not look for there: products of integers (Linux,
-Documentation/arch/arm64/elf_hwcaps.rst). Those of bfloat16 are left out: they round in a way of their own."""
+ARM_FEATURES = {"asimddp": "dotprod", "i8mm": "i8mm", "bf16": "bf16"}
+"""Of what Linux lists of arm64 processors, and LLVM does not look for there: products of integers and of bfloat16
+(Linux, Documentation/arch/arm64/elf_hwcaps.rst)."""
 
 
 def with_arm_features(features: str, listed: str) -> str:
