@@ -167,7 +167,7 @@ def windows(by: int) -> list[Workload]:
 
 def moves(by: int) -> list[Workload]:
   """Padding, concatenation and stacks of many tensors."""
-  image, rows = (8, 64, 112 // by, 112 // by), (2048 // by, 500)
+  image, rows, odd = (8, 64, 112 // by, 112 // by), (2048 // by, 500), (1000 // by, 77)
 
   def cat(axis: int) -> Callable[..., Tensor]:
     return lambda lib, w, x, y: lib.cat(x, y, axis)
@@ -182,10 +182,12 @@ def moves(by: int) -> list[Workload]:
   return [
     versus(f"pad 8×64×{image[2]}² by 1", "moves", lambda lib, w, x: lib.pad(x, 1), image, nbytes=2 * bytes_of(image)),
     versus(f"cat of 8×64×{half[2]}², axis 1", "moves", cat(1), half, half, nbytes=4 * bytes_of(half), lanes=PEERS),
-    versus(f"cat of {rows[0]}×500, axis -1", "moves", cat(-1), rows, rows, nbytes=4 * bytes_of(rows), lanes=PEERS),
+    *(versus(f"cat of {shape[0]}×{shape[1]}, axis {axis}", "moves", cat(axis), shape, shape,
+             nbytes=4 * bytes_of(shape), lanes=PEERS)
+      for shape, axis in ((rows, -1), (odd, -1), (odd, 0))),
     versus("stack of 64 of 64²", "moves", stack(0), *((64, 64),) * 64, nbytes=128 * bytes_of((64, 64)), lanes=PEERS),
     versus("stack of 200 of 1000, axis -1", "moves", stack(-1), *((1000,),) * 200, nbytes=400 * 4000, lanes=PEERS),
-  ]
+  ]  # fmt: skip
 
 
 def recurrent(kind: str, gates: int, steps: int, batch: int, width: int, hidden: int) -> Workload:
@@ -324,9 +326,9 @@ def mlp() -> Workload:
   )  # fmt: skip
 
 
-def matrix_function(name: str, *shapes: tuple[int, ...], tolerance: float = 1e-4) -> Workload:
-  """A factorisation of well conditioned matrices, or something of rows. Work is elements: rates are not compared with
-  what the machine can do."""
+def matrix_function(name: str, *shapes: tuple[int, ...], ascending: bool = False) -> Workload:
+  """A factorisation of well conditioned matrices, or something of rows, which may be in ascending order. Work is
+  elements: rates are not compared with what the machine can do."""
 
   def inputs(rng: Random) -> tuple[Array, ...]:
     made = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
@@ -334,15 +336,15 @@ def matrix_function(name: str, *shapes: tuple[int, ...], tolerance: float = 1e-4
       made[0] = made[0] @ made[0].T / np.float32(len(made[0])) + np.eye(len(made[0]), dtype=np.float32)
     elif name == "solve":
       made[0] = made[0] + 4 * np.float32(len(made[0])) ** 0.5 * np.eye(len(made[0]), dtype=np.float32)
-    return tuple(made)
+    return tuple([np.sort(array, -1) for array in made] if ascending else made)
 
   def program(lib: Library, w: Tensor, *x: Tensor) -> Tensor:
     return lib.matrix_function(name, *x)
 
-  size = "×".join(map(str, shapes[0]))
+  size = "×".join(map(str, shapes[0])) + ", ascending" * ascending
   return Workload(
     f"{name} {size}", "matrices" if name in MATRIX_FUNCTIONS[:5] else "rows", program, inputs,
-    Goal("peers", 1, ("torch",)), float(np.prod(shapes[0])), None, ("ours", "numpy", "torch"), tolerance=tolerance,
+    Goal("peers", 1, ("torch",)), float(np.prod(shapes[0])), None, ("ours", "numpy", "torch"), tolerance=1e-4,
   )  # fmt: skip
 
 
@@ -384,7 +386,8 @@ def all_workloads(small: bool = False) -> list[Workload]:
     versus(f"row × matrix, 1024×{16384 // by}", "memory", product, (1, 1024), (1024, 16384 // by), lanes=PEERS,
            nbytes=4 * 1024 * (16384 // by)),
     *windows(by), *moves(by),
-    recurrent("gru", 3, 64 // by, 32, 128, 256 // by), recurrent("lstm", 4, 64 // by, 32, 128, 256 // by),
+    recurrent("gru", 3, 64 // by, 32, 128, 256 // by),
+    *(recurrent("lstm", 4, 64 // by, sequences, 128, 256 // by) for sequences in (16, 32)),
     *(embedding_bag(65536 // by, width, 1024 // by, 32) for width in (128, 300, 512)),
     adam(200 // by, 64), language_model(8, 64 // by, models.BertSize(2, 128, 4, 512, 1024)),
     low_precision(f"matmul {1024 // by}, bf16", 1024 // by, product_bfloat16, "bf16"),
@@ -392,6 +395,7 @@ def all_workloads(small: bool = False) -> list[Workload]:
     *(matrix_function(name, (size // by, size // by), *([(size // by, size // by)] if name == "solve" else []))
       for name in MATRIX_FUNCTIONS[:5] for size in (64, 256, 1024)),
     *(matrix_function(name, shape) for name in MATRIX_FUNCTIONS[5:10] for shape in ((1, million), (64, 16384 // by))),
+    matrix_function("cummax", (64, 16384 // by), ascending=True),
     matrix_function("cdist", (1024 // by, 64), (1024 // by, 64)),
     start("cold", 0.6), start("warm", 0.35),
   ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +82,19 @@ def test_derivatives_of_products_and_extrema() -> None:
   np.testing.assert_array_equal(mapped.numpy(), np.maximum.accumulate(rows.numpy(), 2))
 
 
+def check_extrema(a: np.ndarray[Any, Any]) -> None:
+  """Of `(outer, n, inner)` along n, against what NumPy finds for each element."""
+  for name, sign in (("cummax", 1), ("cummin", -1)):
+    values, places = (t.numpy() for t in getattr(Tensor(a), name)(1))
+    ordered = a.astype(np.float64) * sign
+    for where in np.ndindex(*a.shape):
+      line = ordered[where[0], : where[1] + 1, where[2]]
+      best = np.isnan(line) if np.isnan(line).any() else line == line.max()
+      assert places[where] == (last := np.flatnonzero(best)[-1])
+      element = a[where[0], last, where[2]]
+      assert values[where].tobytes() == element.tobytes(), (values[where], element)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint16", "int64", "bool"])
 @pytest.mark.parametrize("shape", [(2, 50, 1), (2, 35, 3), (1, 20, 9), (1, 17, 35)])
 def test_extrema_are_elements_and_where_they_were_last_met(shape: tuple[int, ...], dtype: str) -> None:
@@ -90,15 +104,30 @@ def test_extrema_are_elements_and_where_they_were_last_met(shape: tuple[int, ...
     a = np.where(rng.random(shape) < 0.1, -0.0, a).astype(dtype)
     a[0, 3:5] = -np.inf
     a[-1, 11, ::2] = a[-1, 14] = np.nan
-  for name, sign in (("cummax", 1), ("cummin", -1)):
-    values, places = (t.numpy() for t in getattr(Tensor(a), name)(1))
-    ordered = a.astype(np.float64) * sign
-    for where in np.ndindex(*shape):
-      line = ordered[where[0], : where[1] + 1, where[2]]
-      best = np.isnan(line) if np.isnan(line).any() else line == line.max()
-      assert places[where] == (last := np.flatnonzero(best)[-1])
-      element = a[where[0], last, where[2]]
-      assert values[where].tobytes() == element.tobytes(), (values[where], element)
+  check_extrema(a)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_extrema_of_lines_that_rise(dtype: str) -> None:
+  """Vectors of which all elements are new maxima, or all but the first, or some; equal ones, both zeros, NaN."""
+  ramp = np.arange(16) / (2 if dtype == "float32" else 1)
+  blocks = [
+    ramp - 20,
+    ramp - 4,
+    np.zeros(16),
+    ramp + 4,
+    ramp + 1,
+    ramp + 15,
+    np.r_[ramp[:8], ramp[:8]] + 30,
+    ramp + 60,
+    ramp,
+  ]
+  a = np.stack([np.concatenate(blocks), np.concatenate(blocks[::-1])])[..., None].astype(dtype)
+  if dtype == "float32":
+    a[:, 34:48:3] = -0.0
+    a[0, 127] = a[1, 100] = np.nan
+  check_extrema(a)
+  check_extrema(np.ascontiguousarray(a[:, :-9]))
 
 
 def test_errors_are_no_larger_than_those_of_numpy() -> None:

@@ -138,7 +138,7 @@ class _Lines:
     self.step(lambda lane: s.at(1, row, i, self.column + lane).store(self.register(1, lane).load()))
 
   def compare_together(self, start: UOp) -> None:
-    """With LOOKED_AT elements of a line alone: one by one only where one of them is a new maximum."""
+    """With LOOKED_AT elements of a line alone, not its first: one by one only where some but not all are new maxima."""
     s, row, column = self.s, self.row, self.column
     self.step(lambda lane: self.register(3, lane).store(order_key(s.load(2, row, start + lane, column))), LOOKED_AT)
     lane = s.all_lanes(LOOKED_AT)
@@ -146,8 +146,30 @@ class _Lines:
     with s.where(less):
       self.step(lambda lane: s.at(0, row, start + lane, column).store(self.largest(_FIRST)), LOOKED_AT)
       self.step(lambda lane: s.at(1, row, start + lane, column).store(self.register(1, _FIRST).load()), LOOKED_AT)
-    with s.where(less.logical_not()), s.loop(LOOKED_AT) as i:
-      self.compare(start + i, i)
+    with s.where(less.logical_not()):
+      rises = s.keep(self._rises(start))
+      with s.where(rises):
+        self._take_all(start)
+      with s.where(rises.logical_not()), s.loop(LOOKED_AT) as i:
+        self.compare(start + i, i)
+
+  def _rises(self, start: UOp) -> UOp:
+    """Whether each of LOOKED_AT elements is a new maximum: none less than that before it, nor the first than all."""
+    s, lane = self.s, self.s.all_lanes(LOOKED_AT)
+    before = order_key(s.load(2, self.row, start + lane - 1, self.column))
+    falls = (self.register(3, lane).load() < before).where(UOp.const(dtypes.int32, 1), UOp.const(dtypes.int32, 0))
+    first = self.register(3, _FIRST).load() < self.register(2, _FIRST).load()
+    return (falls.reduce(Ops.MAX, lane) < 1) & first.logical_not()
+
+  def _take_all(self, start: UOp) -> None:
+    """Each of LOOKED_AT elements is the largest when it comes."""
+    s, row, column, last = self.s, self.row, self.column, UOp.const(dtypes.index, LOOKED_AT - 1)
+    self.step(lambda lane: s.at(0, row, start + lane, column).store(s.load(2, row, start + lane, column)), LOOKED_AT)
+    self.step(lambda lane: s.at(1, row, start + lane, column).store((start + lane).cast(dtypes.int32)), LOOKED_AT)
+    x = s.load(2, row, start + last, column)
+    new = (x if self.bits == self.dtype else x.bitcast(self.bits), (start + last).cast(dtypes.int32))
+    values = (*new, self.register(3, last).load())
+    s.step(UOp.group(*[self.register(which, _FIRST).store(value) for which, value in enumerate(values)]))
 
 
 @cache
@@ -155,19 +177,24 @@ def extrema(arrays: tuple[sequence.Array, ...], threads: int) -> UOp:
   """(running maxima, int32 positions of their last occurrences so far) along the middle axis of `(outer, n, inner)`.
 
   Lines side by side are the lanes of a vector. A line alone is read in vectors: where none of their elements is a new
-  maximum, as in nearly all vectors of values in no order, they are one comparison and two stores.
+  maximum, as in nearly all vectors of values in no order, they are one comparison and two stores; where all are, as in
+  ascending order, two comparisons and two stores.
   """
   s = sequence.Sequence(arrays)
   (outer, n, inner), dtype = arrays[0]
-  blocks, width = n // LOOKED_AT if inner == 1 else 0, 4 * SIDE_BY_SIDE
+  blocks, width = max(n // LOOKED_AT - 1, 0) if inner == 1 else 0, 4 * SIDE_BY_SIDE
+  alone = LOOKED_AT if blocks else n  # those at the start, so that vectors begin with cache lines
   with s.loop(outer) as row:
     for first, count, number in ((0, inner // width, width), (inner // width * width, inner % width, 1)):
       with s.loop(count) as strip:
         lines = _Lines(s, dtype, row, strip * number + first, number)
+        with s.loop(alone) as i:
+          lines.compare(i)
         with s.loop(blocks) as block:
-          lines.compare_together(block * LOOKED_AT)
-        with s.loop(n - blocks * LOOKED_AT) as i:
-          lines.compare(i + blocks * LOOKED_AT)
+          lines.compare_together(block * LOOKED_AT + alone)
+        done = alone + blocks * LOOKED_AT
+        with s.loop(n - done) as i:
+          lines.compare(i + done)
   return s.kernel("extrema")
 
 
