@@ -393,9 +393,11 @@ def _looked_up(program: Program) -> dict[UOp, list[UOp]]:
 
 
 def _without_gate(index: UOp) -> UOp:
-  """The INDEX of the place that is read where a gate holds, which may be a choice between that and element 0."""
-  offset = index.src[1]
-  return index.replace(src=(index.src[0], offset.src[1] if offset.op is Ops.WHERE else offset))
+  """The INDEX of the place that is read where a gate holds, which may be chosen there, and element 0 elsewhere."""
+  offset, constant = split_constant(index.src[1])
+  if offset is not None and offset.op is Ops.WHERE:
+    return index.replace(src=(index.src[0], _plus(offset.src[1], offset.const_like(constant))))
+  return index.replace(src=index.src[:2])
 
 
 def _further_on(load: UOp, loop: UOp, program: Program, rows: int) -> UOp | None:
