@@ -16,7 +16,7 @@ from tiny_asm_amd import Isa, s, v
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 Array = Any
 NARROW = {"f16": 16, "bf16": 16, "i8": 8, "iu8": 8, "iu4": 4, "fp8": 8, "bf8": 8}
-PRODUCTS = [
+PRODUCTS: list[Any] = [
   ("gfx1201", "v_swmmac_f32_16x16x32_f16", 2), ("gfx1201", "v_swmmac_f32_16x16x32_bf16", 2),
   ("gfx1201", "v_swmmac_f16_16x16x32_f16", 2), ("gfx1201", "v_swmmac_bf16_16x16x32_bf16", 2),
   ("gfx1201", "v_swmmac_i32_16x16x32_iu8", 2), ("gfx1201", "v_swmmac_i32_16x16x32_iu4", 2),
@@ -27,7 +27,14 @@ PRODUCTS = [
   ("gfx942", "v_smfmac_f32_32x32x16_bf16", 4), ("gfx942", "v_smfmac_i32_16x16x64_i8", 2),
   ("gfx942", "v_smfmac_i32_32x32x32_i8", 2), ("gfx942", "v_smfmac_f32_16x16x64_fp8_fp8", 2),
   ("gfx942", "v_smfmac_f32_16x16x64_bf8_fp8", 2), ("gfx942", "v_smfmac_f32_32x32x32_fp8_bf8", 2),
-  ("gfx942", "v_smfmac_f32_32x32x32_bf8_bf8", 2),
+  ("gfx942", "v_smfmac_f32_32x32x32_bf8_bf8", 2), ("gfx950", "v_smfmac_f32_16x16x64_f16", 2),
+  ("gfx950", "v_smfmac_f32_32x32x32_bf16", 2), ("gfx950", "v_smfmac_i32_16x16x128_i8", 1),
+  ("gfx950", "v_smfmac_f32_32x32x64_bf8_fp8", 1),
+  *[pytest.param("gfx950", f"v_smfmac_{name}", sets, marks=pytest.mark.nightly) for name, sets in (
+    ("f32_16x16x64_bf16", 2), ("f32_32x32x32_f16", 2), ("i32_32x32x64_i8", 1), ("f32_16x16x128_fp8_fp8", 1),
+    ("f32_16x16x128_fp8_bf8", 1), ("f32_16x16x128_bf8_fp8", 1), ("f32_16x16x128_bf8_bf8", 1),
+    ("f32_32x32x64_fp8_fp8", 1), ("f32_32x32x64_fp8_bf8", 1), ("f32_32x32x64_bf8_bf8", 1),
+  )],
 ]  # fmt: skip
 """The chip, the instruction, and how many sets of places are in a register."""
 
@@ -111,7 +118,7 @@ def multiplied(chip: str, name: str, key: int, given: list[Array]) -> Array:
   more = f" index_key:{key}" if chip == "gfx1201" and key else f" abid:{key}" if key else ""
   signs = " neg_lo:[1,1]" if "_iu" in name else ""
   body += [*move.wait(), f"{name} {spans[2]}, {spans[0]}, {spans[1]}, {spans[3]}{more}{signs}"]
-  body += ["s_nop 15"] if chip == "gfx942" else []
+  body += ["s_nop 15"] if lanes(chip) == 64 else []
   body += [*move.addresses(s[4:5], 32)]
   body += [move.store(v[0], v[firsts[2] + k], s[4:5], 4 * count * k) for k in range(out.shape[1])]
   columns = [np.ascontiguousarray(g.T) for g in (*given, out)]

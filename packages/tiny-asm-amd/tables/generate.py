@@ -53,9 +53,32 @@ OF_GFX950 = (
   ("v_mfma_f32_32x32x16_bf16", "v_mfma_f32_32x32x8_bf16", "", "d3b70000"),
   ("v_mfma_i32_16x16x64_i8", "v_mfma_i32_16x16x32_i8", "", "d3b60000"),
   ("v_mfma_i32_32x32x32_i8", "v_mfma_i32_32x32x16_i8", "", "d3b80000"),
+  ("v_smfmac_f32_16x16x64_f16", "v_smfmac_f32_16x16x32_f16", "", "d3da0000"),
+  ("v_smfmac_f32_16x16x64_bf16", "v_smfmac_f32_16x16x32_f16", "", "d3b90000"),
+  ("v_smfmac_i32_16x16x128_i8", "v_smfmac_f32_16x16x32_f16", "", "d3ba0000"),
+  ("v_smfmac_f32_16x16x128_bf8_bf8", "v_smfmac_f32_16x16x32_f16", "", "d3bb0000"),
+  ("v_smfmac_f32_16x16x128_bf8_fp8", "v_smfmac_f32_16x16x32_f16", "", "d3bc0000"),
+  ("v_smfmac_f32_16x16x128_fp8_bf8", "v_smfmac_f32_16x16x32_f16", "", "d3bd0000"),
+  ("v_smfmac_f32_16x16x128_fp8_fp8", "v_smfmac_f32_16x16x32_f16", "", "d3c30000"),
+  ("v_smfmac_f32_32x32x32_f16", "v_smfmac_f32_32x32x16_f16", "", "d3db0000"),
+  ("v_smfmac_f32_32x32x32_bf16", "v_smfmac_f32_32x32x16_f16", "", "d3c60000"),
+  ("v_smfmac_i32_32x32x64_i8", "v_smfmac_f32_32x32x16_f16", "", "d3c70000"),
+  ("v_smfmac_f32_32x32x64_bf8_bf8", "v_smfmac_f32_32x32x16_f16", "", "d3cb0000"),
+  ("v_smfmac_f32_32x32x64_bf8_fp8", "v_smfmac_f32_32x32x16_f16", "", "d3ce0000"),
+  ("v_smfmac_f32_32x32x64_fp8_bf8", "v_smfmac_f32_32x32x16_f16", "", "d3cf0000"),
+  ("v_smfmac_f32_32x32x64_fp8_fp8", "v_smfmac_f32_32x32x16_f16", "", "d3d30000"),
+  ("v_mfma_f32_16x16x128_f8f6f4", "v_mfma_f32_16x16x32_fp8_fp8", "", "d3ad0000"),
+  ("v_mfma_f32_32x32x64_f8f6f4", "v_mfma_f32_32x32x16_fp8_fp8", "", "d3ae0000"),
+  ("v_mfma_scale_f32_16x16x128_f8f6f4", "v_mfma_f32_16x16x32_fp8_fp8", "", "d3ad080000000000d3ac0000"),
+  ("v_mfma_scale_f32_32x32x64_f8f6f4", "v_mfma_f32_32x32x16_fp8_fp8", "", "d3ae080000000000d3ac0000"),
+  ("ds_read_b64_tr_b16", "ds_read_b64", "", "d9c60000"),
+  ("ds_read_b64_tr_b8", "ds_read_b64", "", "d9c40000"),
+  ("ds_read_b64_tr_b4", "ds_read_b64", "", "d9c00000"),
+  ("ds_read_b96_tr_b6", "ds_read_b96", "", "d9c20000"),
 )  # fmt: skip
 """What gfx950 has more, which LLVM 19 does not know: the instruction, one that is laid out alike and its form, and the
-constant bits. As LLVM 22 compiles them; products of matrices have operands of twice the size."""
+constant bits. As LLVM 22 has them; products of matrices have operands of twice the size, those of f8f6f4 of 256 bits,
+192 or 128, as CBSZ and BLGP say."""
 TRUTH = "bitop3=8.3.3+59.6.2+61.0.3"
 """The field of V_BITOP3: eight bits in the places of signs and scales."""
 ANONYMOUS = {
@@ -165,6 +188,28 @@ def _other(predicate: str, family: str) -> bool:
   return predicate in ONLY and family != "cdna" and not any(chip in ONLY[predicate] for chip in FAMILIES[family][1])
 
 
+def _scaled(name: str, fields: str, kinds: dict[str, str], mask: str) -> tuple[int, str, str, dict[str, str], str]:
+  """Size, operands as written, fields, kinds and mask of a product of f8f6f4, which has no ABID; those with scales are
+  two words of 64 bits, of which the first says the scales and which byte of them, and the second the product."""
+  runs = dict(field.split("=") for field in fields.split())
+  kinds = {key: kind for key, kind in kinds.items() if key != "abid"}
+  del runs["abid"]
+  bits, tail = int(mask, 16) | 0x7800, "$vdst, $src0, $src1, $src2"
+  if "_scale_" not in name:
+    shown = " ".join(f"{key}={run}" for key, run in sorted(runs.items()))
+    return 8, f"{tail}$cbsz$blgp", shown, kinds, hex(bits)
+  for key, run in runs.items():
+    parts = [part.split(".") for part in run.split("+")]
+    runs[key] = "+".join(f"{int(place) + 64}.{low}.{length}" for place, low, length in parts)
+  runs |= {"scale_src0": "32.0.9", "scale_src1": "41.0.9", "src0_modifiers": "11.2.1+59.3.1",
+           "src1_modifiers": "12.2.1+60.3.1"}  # fmt: skip
+  kinds |= {"scale_src0": "v1", "scale_src1": "v1", "src0_modifiers": "ScaleMods", "src1_modifiers": "ScaleMods"}
+  shown = " ".join(f"{key}={run}" for key, run in sorted(runs.items()))
+  tail += ", $scale_src0, $scale_src1$op_sel$op_sel_hi$cbsz$blgp"
+  first = 0xFFFFFFFF & ~(3 << 11) | 0xFFFFFFFF << 32 & ~(0x3FFFF << 32 | 3 << 59)
+  return 16, tail, shown, dict(sorted(kinds.items())), hex(bits << 64 | first)
+
+
 def add_gfx950(merged: dict[tuple[Any, ...], list[list[str]]]) -> None:
   """Rows of OF_GFX950."""
   for name, like, of, bits in OF_GFX950:
@@ -172,8 +217,23 @@ def add_gfx950(merged: dict[tuple[Any, ...], list[list[str]]]) -> None:
       _, form, variant, size, tail, fields, names, value, mask = key
       kinds, form = merged[key][0][1:], "e32" if name.startswith("v_permlane") else form
       accumulates = int(value, 16) & 0x8000 if name.startswith("v_mfma") else 0
+      if name.endswith("f8f6f4"):
+        size, tail, fields, named, mask = _scaled(name, fields, dict(zip(names, kinds)), mask)
+        word = int(bits, 16) | accumulates << (64 if size == 16 else 0)
+        for width in ("w8", "w6", "w4"):
+          both = {**named, "src0": width, "src1": width}
+          merged[name, form, variant, size, tail, fields, tuple(both), hex(word), mask].append(
+            ["gfx950", *both.values()]
+          )
+        continue
       if name.startswith("v_mfma"):
         kinds = ["w4" if kind == "w2" else kind for kind in kinds]
+      if name.startswith("v_smfmac"):
+        kinds = [{"src0": "w4", "src1": "w8"}.get(operand, kind) for operand, kind in zip(names, kinds)]
+      if "_tr_" in name:
+        fields, tail = fields.replace("gds=16.0.1 ", ""), tail.replace("$gds", "")
+        kinds = [kind for operand, kind in zip(names, kinds) if operand != "gds"]
+        names, mask = tuple(n for n in names if n != "gds"), hex(int(mask, 16) | 1 << 16)
       if name.startswith("v_bitop3"):
         runs = [field for field in fields.split() if "_modifiers" not in field and field[:5] != "clamp"]
         half = {"src0": "11.2.1+14.3.1", "src1": "12.2.1", "src2": "13.2.1"} if name.endswith("16") else {}

@@ -32,6 +32,8 @@ _KEEPS = re.compile(r"v_(fma|mad_[ui]16|div_fixup|min3|max3|med3|add_nc_i16|sub_
 """Instructions of CDNA that leave the other half of a register as it is; the others clear it."""
 _TRANS = re.compile(r"v_(rcp|rsq|sqrt|exp|log|sin|cos)_")
 _ELEMENTS = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3, "i8": 4, "iu8": 4, "u8": 5, "iu4": 6, "fp8": 7, "bf8": 8}
+_NARROW = (7, 8, 11, 12, 13)
+"""Types of numbers as CBSZ and BLGP name them: fp8, bf8, fp6, bf6, fp4."""
 
 
 class Unknown(Exception):
@@ -436,8 +438,28 @@ class _Taken:
       self.source(slot, f"src{slot}", "f16" if op.mods[slot] & HIGH else "f32")
     return self.done(self.name.replace("mad", "fma"))
 
+  def narrow_product(self) -> list[Op]:
+    """A product of numbers of 8, 6 or 4 bits, with scales or without."""
+    op, values = self.op, self.values
+    _, m, k = map(int, re.findall(r"(\d+)x(\d+)x(\d+)", self.name)[0])
+    codes_of = values["cbsz"], values["blgp"]
+    if max(codes_of) >= len(_NARROW):
+      raise self.unknown()
+    op.offset, op.offset2 = (_NARROW[code] for code in codes_of)
+    op.dst, op.space, op.bytes, op.words = self.result(), 2, m, k
+    op.wait[0], op.wait[1] = _ELEMENTS["f32"], 1
+    op.wait[2] = {32: 8, 16: 4}[m] * (2 if min(codes_of) < 2 else 1) + 3
+    for slot in range(3):
+      self.source(slot, f"src{slot}", "f32")
+    if "scale_src0" in values:
+      op.space, op.dst2 = 3, VECTOR + (values["scale_src1"] & 255)
+      self.source(3, "scale_src0", "b32")
+    return self.done("v_mfma")
+
   def matrix(self) -> list[Op]:
     op, name = self.op, self.name
+    if name.endswith("f8f6f4"):
+      return self.narrow_product()
     found = re.match(
       r"v_(wmma|mfma|swmmac|smfmac)_(f32|f16|bf16|i32|f64)_(\d+)x(\d+)x(\d+)_?(?:(\d+)b_)?((?:bf16|f16|f32|f64|iu8|iu4|i8|fp8|bf8)(?:_(?:fp8|bf8))?)(_1k)?$",
       name,
@@ -573,6 +595,9 @@ class _Taken:
         if "cmpst_" in self.name:  # GCN's has them the other way round
           op.src[1], op.src[2] = op.src[2], op.src[1]
         return self.atomic(atomic, "_rtn_" in self.name)
+      if found := re.match(r"ds_read_b(64|96)_tr_b(\d+)$", self.name):
+        op.bytes, op.parts, op.dst = int(found[1]) // 8, int(found[2]), self.result()
+        return self.done("ds_load_tr")
       self.access(rest)
       op.words = 1
       if "2addr" in rest:

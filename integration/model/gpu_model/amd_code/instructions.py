@@ -401,7 +401,7 @@ SPECIAL = {
   "global_load": "global_load(w, o)", "global_store": "global_store(w, o)",
   "scratch_load": "private_load(w, o)", "scratch_store": "private_store(w, o)",
   "ds_swap2_b32": "shared_swap2<u32>(w, o)", "ds_swap2_b64": "shared_swap2<u64>(w, o)",
-  "ds_load": "shared_load(w, o)", "ds_store": "shared_store(w, o)",
+  "ds_load_tr": "shared_load_transposed(w, o)", "ds_load": "shared_load(w, o)", "ds_store": "shared_store(w, o)",
   "ds_swizzle_b32": "exchanged(w, o, 0)", "ds_bpermute_b32": "exchanged(w, o, 1)",
   "ds_permute_b32": "exchanged(w, o, 2)",
   "dual": "",

@@ -1,9 +1,9 @@
 // Products of matrices: where the elements are, after the ISA manuals' chapters on WMMA and MFMA.
 
-enum Element { F16, BF16, F32, F64, I8, U8, IU4, FP8, BF8, FP8Z, BF8Z };
+enum Element { F16, BF16, F32, F64, I8, U8, IU4, FP8, BF8, FP8Z, BF8Z, FP6, BF6, FP4 };
 
 static int size_of(int kind) {  // bits
-  return kind == F64 ? 64 : kind == F32 ? 32 : kind <= BF16 ? 16 : kind == IU4 ? 4 : 8;
+  return kind == F64 ? 64 : kind == F32 ? 32 : kind <= BF16 ? 16 : kind == IU4 || kind == FP4 ? 4 : kind >= FP6 ? 6 : 8;
 }
 
 // Element `index` of those that a lane has in registers from `reg` on; integers, too.
@@ -11,6 +11,7 @@ static f64 element(Wave& w, int reg, int lane, int index, int kind, bool sign) {
   int bits = size_of(kind), at = index * bits;
   if (bits == 64) return double_of(w.v[reg + 2 * index][lane] | u64(w.v[reg + 2 * index + 1][lane]) << 32);
   u32 x = w.v[reg + at / 32][lane] >> at % 32;
+  if (at % 32 + bits > 32) x |= w.v[reg + at / 32 + 1][lane] << (32 - at % 32);
   switch (kind) {
     case F32: return float_of(x);
     case F16: return f32(half_of(x));
@@ -21,6 +22,9 @@ static f64 element(Wave& w, int reg, int lane, int index, int kind, bool sign) {
     case BF8: return float8(x, 5, false);
     case FP8Z: return float8(x, 4, true);
     case BF8Z: return float8(x, 5, true);
+    case FP6: return small_float(x, 2, 3);
+    case BF6: return small_float(x, 3, 2);
+    case FP4: return small_float(x, 2, 1);
   }
   return 0;
 }
@@ -111,17 +115,31 @@ static void wmma(Wave& w, const Op& o) {
   w.multiplier = w.valus, w.multiplied_first = o.dst - VECTOR, w.multiplied_count = count;
 }
 
+// Which of a product's K the number `index` of 32 is that a lane of a group has: of 8 bits the lanes have two runs of 16,
+// half of K apart, of fewer bits one run of 32. A lane has the scale of 32 neighbours in K, of its row, whoever has those.
+static int narrow_place(int group, int index, int K, int bits) {
+  return bits == 8 ? index / 16 * (K / 2) + 16 * group + index % 16 : 32 * group + index;
+}
+
+static void scale_rows(Wave& w, const Op& o, int side, int M, int K, f64 (*rows)[128]) {
+  const int reg = (side ? o.dst2 : o.src[3]) - VECTOR, shift = (o.mods[side] >> 2 & 3) * 8;
+  read_rows(w, reg, 1);
+  for (int lane = 0; lane < 64; lane++)
+    for (int k = 0; k < 32; k++) rows[lane % M][lane / M * 32 + k] *= scale_of(w.v[reg][lane] >> shift);
+}
+
 // V_MFMA_*_MxNxK, of B blocks, and V_SMFMAC (space: 1), of whose A two in four elements are there. Lane n has row (or column) n % M of A (or B), of block n / M % B, and of K the elements
 // from n / (M B) times its own number on. Of C and D lane n has column n % N; register r has, of 64 / N groups of
 // lanes, rows 4 (64 / N) (r / 4) + 4 (n / N) + r % 4; of float64 rows 4 r + n / 16. Blocks of more than 16 lanes come
 // one after the other in registers, those of 4 × 4 are in lanes. bytes: M; words: K; wait[1]: B; wait[2]: passes.
+// space: 2 for numbers of 8, 6 or 4 bits, 3 where they have scales: A's in src3, B's in dst2.
 static void mfma(Wave& w, const Op& o) {
   whole_wave(w);
   const int M = o.bytes, K = o.words, B = o.wait[1], result = o.wait[0], each = K * M * B / 64;
   const int kinds[2] = {o.offset, o.offset2}, size = result == F64 ? 2 : 1;
   static thread_local f64 in[2][16][32][128];
   for (int side = 0; side < 2; side++) {
-    const bool sparse = side == 0 && o.space;
+    const bool sparse = side == 0 && o.space == 1, narrow = o.space >= 2;
     int own = sparse ? each / 2 : each, reg = o.src[side] - VECTOR, count = std::max(1, own * size_of(kinds[side]) / 32);
     read_rows(w, reg, count);
     if (sparse) read_rows(w, o.src[3] - VECTOR, 1), memset(in[0], 0, sizeof in[0]);
@@ -133,8 +151,9 @@ static void mfma(Wave& w, const Op& o) {
           continue;
         }
         if (result == F64 && o.mods[side] & NEG) x = -x;
-        in[side][lane / M % B][lane % M][lane / (M * B) * each + k] = x;
+        in[side][lane / M % B][lane % M][narrow ? narrow_place(lane / M, k, K, size_of(kinds[side])) : lane / (M * B) * each + k] = x;
       }
+    if (o.space == 3) scale_rows(w, o, side, M, K, in[side][0]);
   }
   const int total_registers = M * M * B / 64, groups = 64 / M;
   int reg = o.src[2];

@@ -401,6 +401,33 @@ static void shared_store(Wave& w, const Op& o) {
   sent(w, SHARED, 0, 0, true);
 }
 
+// DS_READ_*_TR: rows of lanes get columns. Of 16 lanes each has 64 bits, or 96, which are numbers of `parts` bits; so many
+// lanes as a row has 16 numbers for have a row of a matrix, and lane n gets column n.
+static void shared_load_transposed(Wave& w, const Op& o) {
+  if (w.exec != ALL) fault("a transposing load takes all lanes, and some are off");
+  const u32* base = lanes_of(w, o.src[0] - VECTOR);
+  const int count = o.bytes * 8 / o.parts, reg = o.dst - VECTOR, words = o.bytes / 4;
+  u32 in[W][4] = {}, out[4][W] = {};
+  w.accesses[1]++;
+  for (int n = 0; n < W; n++) {
+    u32 place = base[n] + o.offset;
+    if (place % 8 && o.bytes == 8) fault("8 bytes at %u of shared memory, which is not aligned", place);
+    memcpy(in[n], shared_place(w, place, o.bytes, READ, nullptr), o.bytes);
+  }
+  sent(w, SHARED, reg, words, true);
+  auto number = [&](int lane, int k) {
+    u64 two = in[lane][k * o.parts / 32] | u64(in[lane][k * o.parts / 32 + 1]) << 32;
+    return u32(two >> k * o.parts % 32) & ((1u << o.parts) - 1);
+  };
+  for (int n = 0; n < W; n++)
+    for (int k = 0; k < count; k++) {
+      u64 x = u64(number((n & ~15) + 16 / count * k + n % 16 / count, n % count)) << k * o.parts % 32;
+      out[k * o.parts / 32][n] |= u32(x);
+      if (x >> 32) out[k * o.parts / 32 + 1][n] |= u32(x >> 32);
+    }
+  for (int k = 0; k < words; k++) memcpy(w.v[reg + k], out[k], sizeof out[k]);
+}
+
 template <class T, class F> static void shared_atomic(Wave& w, const Op& o, F f) {
   const u32* base = lanes_of(w, o.src[0] - VECTOR);
   u32 places[W];

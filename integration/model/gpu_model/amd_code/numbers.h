@@ -289,6 +289,16 @@ template <class T> static i32 power_in(T x) {
   return std::isfinite(V(x)) && x != 0 ? (std::frexp(V(x), &e), e) : 0;
 }
 
+// Floats of 6 and 4 bits, which have neither infinities nor NaN (OCP's "Microscaling Formats": E2M3, E3M2, E2M1).
+static f32 small_float(u32 x, int exponents, int mantissa) {
+  int e = x >> mantissa & ((1 << exponents) - 1), m = x & ((1 << mantissa) - 1), bias = (1 << (exponents - 1)) - 1;
+  f32 value = std::ldexp(f32(e ? m + (1 << mantissa) : m), std::max(e, 1) - bias - mantissa);
+  return x >> (exponents + mantissa) & 1 ? -value : value;
+}
+
+// A power of two in 8 bits (E8M0), which scales numbers; the last one is NaN.
+static f64 scale_of(u8 x) { return x == 255 ? NAN : std::ldexp(1.0, x - 127); }
+
 // Floats of 8 bits: `bias` of the exponent, and whether there are infinities (OCP's E5M2), or one NaN and no -0 (FNUZ).
 static f32 float8(u8 x, int exponents, bool fnuz) {
   int mantissa = 7 - exponents, bias = (1 << (exponents - 1)) - (fnuz ? 0 : 1);

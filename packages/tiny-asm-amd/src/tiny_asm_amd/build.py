@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tiny_asm_amd import modifiers, sources, symbols
 from tiny_asm_amd.aliases import ALIASES
 from tiny_asm_amd.errors import AsmError
-from tiny_asm_amd.instruction import ABS, HALF, HIGH, LISTS, NEG, Instruction, is_half, op_sel_hi_default
+from tiny_asm_amd.instruction import ABS, HALF, HIGH, LISTS, NEG, Instruction, is_half, narrow_size, op_sel_hi_default
 from tiny_asm_amd.legal import legal
 from tiny_asm_amd.modifiers import Given
 from tiny_asm_amd.registers import Operand, Register
@@ -174,6 +174,12 @@ def _fit(chip: str, family: str, row: Row, operands: Operands, given: Given) -> 
   if left := [name for name in given if name not in used]:
     raise Mismatch(f"it takes no {left[0]}")
   _check(fields)
+  for position, operand in zip(positions, operands):
+    wanted = narrow_size(row, fields.values, position[0][1:])
+    if (
+      wanted and isinstance(operand, Operand) and isinstance(operand.value, Register) and operand.value.count != wanted
+    ):
+      raise Mismatch(f"{operand}: {wanted} registers are wanted for numbers of this format")
   literal = None if "imm" in layout.fields else fields.literal
   return Instruction(chip, row, tuple(sorted(fields.values.items())), literal, tuple(fields.more))
 

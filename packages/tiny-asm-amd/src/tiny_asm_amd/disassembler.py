@@ -19,7 +19,7 @@ NSA = "vaddr"
 def decode(code: bytes | memoryview, chip: str, at: int = 0) -> Instruction:
   """The instruction whose bytes begin at `at`. Raises AsmError where none does."""
   family, like = family_of(chip), LIKE.get(chip, chip)
-  word = int.from_bytes(code[at : at + 12], "little")
+  word = int.from_bytes(code[at : at + 16], "little")
   left = len(code) - at
   found: Instruction | None = None
   for mask, values in table(family).by_bits:

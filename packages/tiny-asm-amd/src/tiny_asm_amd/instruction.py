@@ -55,7 +55,19 @@ class Instruction:
 
 def op_sel_hi_default(row: Row) -> int:
   """What is in op_sel_hi where it is not written: packed operations take both halves."""
-  return 0 if "_mix" in row.mnemonic else 1
+  return 0 if "_mix" in row.mnemonic or "_scale_" in row.mnemonic else 1
+
+
+FORMAT_SIZES = (8, 8, 6, 6, 4)
+"""Registers of 32 numbers as CBSZ and BLGP name their format: fp8, bf8, fp6, bf6 and fp4."""
+
+
+def narrow_size(row: Row, values: dict[str, int], name: str) -> int:
+  """Registers of A or B of a product whose numbers have 8, 6 or 4 bits; 0 for what is none."""
+  if not row.mnemonic.endswith("f8f6f4") or name not in ("src0", "src1"):
+    return 0
+  code = values.get("cbsz" if name == "src0" else "blgp", 0)
+  return FORMAT_SIZES[code] if code < len(FORMAT_SIZES) else 0
 
 
 def implied(row: Row, family: str) -> int:
@@ -128,6 +140,8 @@ class _Shown:
     """How many registers an operand has, where its kind leaves that open."""
     if kinds[0] == "sw":
       return 2 if self.family == "cdna" else 1
+    if wanted := narrow_size(self.row, self.values, name):
+      return wanted
     sizes = {int(kind[1:]) for kind in kinds if kind[1:].isdigit()}
     if name in ("vdata", "vdst") and "dmask" in self.values and len(sizes) > 1:
       wanted = max(1, (self.values["dmask"] & 15).bit_count())

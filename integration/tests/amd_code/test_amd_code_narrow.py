@@ -1,0 +1,158 @@
+"""What gfx950 has for numbers of 8, 6 and 4 bits, on the emulator of AMD's machine code, against NumPy: products of
+matrices with scales and without, and loads of shared memory that transpose. Where numbers are is written down here once
+more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from amd_code_machine import Words, launched
+
+from gpu_model.amd_code.emulator import Fault
+from gpu_model.toolchain import compiler
+from tiny_asm_amd import Isa, exec_lo, s, v
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
+Array = Any
+ISA, MOVE, LANES = Isa("gfx950"), Words("gfx950"), 64
+FORMATS = {"fp8": (0, 8, 4, 3), "bf8": (1, 8, 5, 2), "fp6": (2, 6, 2, 3), "bf6": (3, 6, 3, 2), "fp4": (4, 4, 2, 1)}
+"""Of each: how an instruction names it, its bits, those of the exponent and of the mantissa."""
+
+
+def values_of(kind: str) -> Array:
+  """The number of each code, by OCP's formats; NaN where there is none, or an infinity."""
+  _, bits, exponents, mantissa = FORMATS[kind]
+  codes = np.arange(1 << bits)
+  sign, e, m = codes >> (bits - 1), codes >> mantissa & (1 << exponents) - 1, codes & (1 << mantissa) - 1
+  bias = (1 << (exponents - 1)) - 1
+  found = np.where(e > 0, 1.0, 0.0) + m / (1 << mantissa)
+  found = np.where(sign, -1.0, 1.0) * found * 2.0 ** (np.maximum(e, 1) - bias)
+  if kind == "fp8":
+    found[codes & 127 == 127] = np.nan
+  if kind == "bf8":
+    found[e == 31] = np.nan
+  return found
+
+
+def test_the_formats() -> None:
+  assert list(values_of("fp4")[:8]) == [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+  assert np.nanmax(values_of("fp6")) == 7.5 and np.nanmax(values_of("bf6")) == 28
+  assert np.nanmax(values_of("fp8")) == 448 and np.nanmax(values_of("bf8")) == 57344
+
+
+def place_of(kind: str, group: int, n: int, depth: int) -> int:
+  """Which of K a lane of a group of lanes has as its number `n`: numbers of 8 bits are in two runs of 16."""
+  if FORMATS[kind][1] == 8:
+    return 16 * group + n if n < 16 else depth // 2 + 16 * group + n - 16
+  return 32 * group + n
+
+
+def packed(codes: list[int], bits: int) -> list[int]:
+  whole = sum(int(code) << bits * n for n, code in enumerate(codes))
+  return [whole >> 32 * n & 0xFFFFFFFF for n in range(len(codes) * bits // 32)]
+
+
+def operand(kind: str, codes: Array, place: Any) -> Array:
+  """The registers of A, whose rows are given, or of B, whose columns are: a row for each lane."""
+  rows, depth = codes.shape
+  made = [packed([codes[n % rows, place(kind, n // rows, k, depth)] for k in range(32)], FORMATS[kind][1])
+          for n in range(LANES)]  # fmt: skip
+  return np.array(made, np.uint32)
+
+
+def product(
+  size: int, kinds: tuple[str, str], scaled: bool, place: Any = place_of, seed: int = 0
+) -> tuple[Array, Array]:
+  """(the product that comes out, the one that NumPy has), of random numbers, added to random ones."""
+  free, depth = np.random.default_rng(seed), {16: 128, 32: 64}[size]
+  codes, numbers, scales, words = [], [], [], []
+  for kind in kinds:
+    finite = np.flatnonzero(np.isfinite(values_of(kind)))
+    chosen = free.choice(finite, (size, depth))
+    exponents = free.integers(120, 134, (size, depth // 32))
+    codes.append(operand(kind, chosen, place))
+    scales.append(exponents)
+    numbers.append(values_of(kind)[chosen] * (2.0 ** np.repeat(exponents - 127, 32, axis=1) if scaled else 1))
+  c = free.integers(-9, 10, (size, size)).astype(np.float32)
+  count, groups = size * size // LANES, LANES // size
+  at = [[(4 * groups * (r // 4) + 4 * (n // size) + r % 4, n % size) for r in range(count)] for n in range(LANES)]
+  words = [np.array([[c[place] for place in lane] for lane in at], np.float32).view(np.uint32)]
+  shift = (8, 16)  # the second byte of A's scales and the third one of B's, among others
+  for exponents, by in zip(scales, shift):
+    own = np.array([[int(exponents[n % size, n // size])] for n in range(LANES)], np.uint32)
+    others = free.integers(0, 1 << 32, (LANES, 1), np.uint32) & np.uint32(0xFFFFFFFF ^ 255 << by)
+    words.append(own << np.uint32(by) | others)
+  given = [*codes, *words]
+  firsts, out = (16, 32, 48, 80, 81), np.zeros((count, LANES), np.float32)
+  body: list[Any] = [ISA.v_lshlrev_b32(v[0], 2, v[0])]
+  for n, (first, rows) in enumerate(zip(firsts, given)):
+    body += [*MOVE.addresses(s[4:5], 8 * n)]
+    body += [MOVE.load(v[first + k], v[0], s[4:5], 4 * LANES * k) for k in range(rows.shape[1])]
+  spans = [f"v[{first}:{first + rows.shape[1] - 1}]" for first, rows in zip(firsts, given)]
+  name = f"v_mfma_{'scale_' if scaled else ''}f32_{size}x{size}x{depth}_f8f6f4"
+  line = f"{name} {spans[2]}, {spans[0]}, {spans[1]}, {spans[2]}"
+  line += ", v80, v81 op_sel:[1,0] op_sel_hi:[0,1]" if scaled else ""
+  line += f" cbsz:{FORMATS[kinds[0]][0]} blgp:{FORMATS[kinds[1]][0]}"
+  body += [*MOVE.wait(), line, "s_nop 15", "s_nop 3", *MOVE.addresses(s[4:5], 40)]
+  body += [MOVE.store(v[0], v[48 + k], s[4:5], 4 * LANES * k) for k in range(count)]
+  launched("gfx950", [*body, ISA.s_endpgm()], [*(np.ascontiguousarray(g.T) for g in given), out])
+  found = np.zeros((size, size), np.float32)
+  for n in range(LANES):
+    for r, place in enumerate(at[n]):
+      found[place] = out[r, n]
+  return found, numbers[0] @ numbers[1].T + c
+
+
+PAIRS = [
+  ("fp8", "fp8"), ("fp8", "bf8"), ("bf8", "fp6"), ("fp6", "bf6"), ("bf6", "fp4"), ("fp4", "fp8"), ("fp4", "fp4")
+]  # fmt: skip
+
+
+def close(found: Array, wanted: Array) -> bool:
+  return np.allclose(found, wanted, rtol=1e-6, atol=1e-6 * float(np.abs(wanted).max()))
+
+
+@pytest.mark.parametrize("kinds", PAIRS)
+@pytest.mark.parametrize("size", [16, pytest.param(32, marks=pytest.mark.nightly)])
+def test_products_of_narrow_numbers(size: int, kinds: tuple[str, str]) -> None:
+  for scaled in (False, True):
+    assert close(*product(size, kinds, scaled))
+
+
+@pytest.mark.parametrize("kinds,scaled", [(("fp8", "fp4"), False), (("fp8", "fp8"), True)])
+def test_a_wrong_layout_of_narrow_numbers(kinds: tuple[str, str], scaled: bool) -> None:
+  """One run of 32 for numbers of 8 bits, too: the other operand, or the scales, are of other places in K."""
+  assert not close(*product(32, kinds, scaled, lambda kind, group, n, depth: 32 * group + n))
+
+
+TRANSPOSED = {"ds_read_b64_tr_b16": 16, "ds_read_b64_tr_b8": 8, "ds_read_b64_tr_b4": 4, "ds_read_b96_tr_b6": 6}
+
+
+def transposed(name: str, before: list[Any] | None = None) -> tuple[Array, Array]:
+  """(what lanes get, which columns they are to get), of matrices of 16 columns, one for each 16 lanes."""
+  bits, words = TRANSPOSED[name], 3 if "b96" in name else 2
+  rows = 32 * words // bits
+  matrices = np.random.default_rng(bits).integers(0, 1 << bits, (4, rows, 16))
+  data = np.array([packed(list(block.ravel()), bits) for block in matrices], np.uint32).reshape(LANES, words)
+  out, end = np.zeros((words, LANES), np.uint32), words - 1
+  body: list[Any] = [ISA.v_lshlrev_b32(v[1], 2, v[0]), ISA.v_mul_u32_u24(v[2], 4 * words, v[0])]
+  body += [*MOVE.addresses(s[4:5]), *(MOVE.load(v[4 + k], v[1], s[4:5], 4 * LANES * k) for k in range(words))]
+  body += [*MOVE.wait(), f"ds_write_b{32 * words} v2, v[4:{4 + end}]", *MOVE.wait(), *(before or [])]
+  body += [f"{name} v[8:{8 + end}], v2", *MOVE.wait(), *MOVE.addresses(s[4:5], 8)]
+  body += [MOVE.store(v[1], v[8 + k], s[4:5], 4 * LANES * k) for k in range(words)]
+  launched("gfx950", [*body, ISA.s_endpgm()], [np.ascontiguousarray(data.T), out], local=4 * words * LANES)
+  wanted = np.array([packed(list(matrices[n // 16, :, n % 16]), bits) for n in range(LANES)], np.uint32)
+  return out.T, wanted
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_loads_that_transpose(name: str) -> None:
+  found, wanted = transposed(name)
+  assert (found == wanted).all()
+
+
+def test_loads_that_transpose_take_all_lanes() -> None:
+  with pytest.raises(Fault, match="a transposing load takes all lanes"):
+    transposed("ds_read_b64_tr_b16", [ISA.s_mov_b32(exec_lo, 1)])
