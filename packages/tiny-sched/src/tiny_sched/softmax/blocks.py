@@ -70,8 +70,6 @@ def block_of(w: WeightedSum, local_memory: int) -> Block | None:
     return ((size + block.columns + terms + 3) * block.rows + filled * block.columns) * w.dtype.itemsize
 
   if local_memory:
-    if any(u.dtype in (dtypes.bfloat16, dtypes.float16) for u in w.values.toposort):
-      return None  # tensor cores multiply these
     return _of_workgroups(long, wide, local_memory, near)
   if long < min(ROWS) or wide < min(COLUMNS):
     return None
