@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tiny_uop import Context, Ops, PatternMatcher, RewriteLoop, SpecError, UOp, UPat, dtypes, graph_rewrite, rule
+from tiny_uop.rewrite import rewrite_once
 
 x, y = UOp.variable("x", 0, 9), UOp.variable("y", 0, 9)
 px, py, pc = UPat.var("x"), UPat.var("y"), UPat.cvar("c")
@@ -89,6 +90,15 @@ def test_only_nodes_that_a_rule_can_match_are_tried(monkeypatch: pytest.MonkeyPa
   assert graph_rewrite(declined, table) is declined and tried == [value * 3]
   assert graph_rewrite(UOp.sink(x * 2, value * 2 + value * 3), table) is UOp.sink(x * 2, value + value * 3)
   assert {Ops.SINK, Ops.ADD}.isdisjoint({u.op for u in tried})
+
+
+def test_once_each_node_sees_new_sources_and_no_rule_sees_what_another_gave() -> None:
+  value = UOp.variable("n", 0, 9, dtypes.int32)
+  double = rule("double", UPat(Ops.ADD, dtypes.int32, [px, px]), lambda x: x * 2)
+  step = rule("step", UPat(Ops.CONST, dtypes.int32, name="c"), lambda c: c.const_like(c.arg - 1))
+  table = PatternMatcher([double, step])
+  assert rewrite_once((value * 5) + (value * 5), table) is (value * 4) * 2
+  assert rewrite_once(UOp.sink(value), table) is UOp.sink(value)
 
 
 def test_fixed_point() -> None:

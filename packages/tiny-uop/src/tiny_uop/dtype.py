@@ -27,13 +27,14 @@ class DType:
   `bits` is the width of one lane; `itemsize` is the size of the whole value in bytes.
   """
 
-  __slots__ = ("__weakref__", "bits", "count", "itemsize", "kind", "name")
+  __slots__ = ("__weakref__", "_one", "bits", "count", "itemsize", "kind", "name")
   _interned: ClassVar[dict[tuple[object, ...], DType]] = {}
   name: str
   kind: Kind
   bits: int
   count: int
   itemsize: int
+  _one: DType
 
   def __new__(cls, name: str, kind: Kind, bits: int, count: int = 1) -> DType:
     key = (cls, name, kind, bits, count)
@@ -43,6 +44,8 @@ class DType:
     for field, value in (("name", name), ("kind", kind), ("bits", bits), ("count", count)):
       object.__setattr__(self, field, value)
     object.__setattr__(self, "itemsize", (bits + 7) // 8 * count)
+    if count > 1:
+      object.__setattr__(self, "_one", DType(name.rpartition("x")[0], kind, bits))
     return cls._interned.setdefault(key, self)
 
   def __setattr__(self, field: str, value: object) -> None:
@@ -79,7 +82,7 @@ class DType:
 
   def scalar(self) -> DType:
     """The type of one lane."""
-    return self if self.count == 1 else _scalars[self.name.rpartition("x")[0]]
+    return self if self.count == 1 else self._one
 
   def vec(self, count: int) -> DType:
     """A vector of `count` lanes of this scalar type; 1 lane is the scalar itself."""

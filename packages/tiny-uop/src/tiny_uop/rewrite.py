@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tiny_uop.context import SPEC
 from tiny_uop.dtype import DType, dtypes
+from tiny_uop.graph import rebuild
 from tiny_uop.observe.hub import active, observed, span
 from tiny_uop.ops import Ops
 from tiny_uop.pattern import PatternMatcher
@@ -227,7 +228,7 @@ def graph_rewrite(
   """
 
   def run(table: PatternMatcher) -> UOp:
-    if not bottom_up and ctx is None and gate is None and became is None and not active() and _final(root, table):
+    if ctx is None and gate is None and became is None and not active() and _final(root, table, bottom_up, history):
       return root
     rewriter = _Rewriter(table, ctx, gate, name, history)
     result = rewriter.bottom_up(root) if bottom_up else rewriter.top_down(root)
@@ -238,8 +239,23 @@ def graph_rewrite(
   return _watched(root, table, name, run)
 
 
-def _final(root: UOp, table: PatternMatcher) -> bool:
-  """Whether no rule applies to any node: most graphs have nothing of what a target lacks."""
+def rewrite_once(root: UOp, table: PatternMatcher, name: str = "") -> UOp:
+  """The graph with what the first rule that applies makes of each node, which has got its new sources before. What a
+  rule gives is final: for tables whose rules leave nothing to each other."""
+
+  def run(table: PatternMatcher) -> UOp:
+    ops = frozenset().union(*[row.pattern.op or Ops for row in table.rules])
+    return rebuild(root, lambda _, node: table.rewrite(node) if node.op in ops else None)
+
+  return _watched(root, table, name, run)
+
+
+def _final(root: UOp, table: PatternMatcher, bottom_up: bool, history: bool) -> bool:
+  """Whether no rule applies to any node: most graphs have nothing of what a target lacks. Bottom-up the root says
+  whether this is known."""
+  if bottom_up:
+    known = root.__dict__.get(table.mark)
+    return bool(known) or (known is False and not history)
   nodes = root.toposort
   concerned = {kind for kind in {(u.op, u.dtype) for u in nodes} if table.candidates(*kind)}
   return not concerned or not any((u.op, u.dtype) in concerned and table.rewrite(u) is not None for u in nodes)

@@ -85,9 +85,9 @@ class UOp(Operators["UOp | float"], Node):
     """`ranges` without this node: one that holds itself would not be freed when it is dropped."""
     if self.op is Ops.CALL or not self.src:
       return _NO_RANGES
-    open_ranges = self.src[0].ranges
-    for s in self.src[1:]:
-      other = s.ranges
+    open_ranges: frozenset[UOp] = _NO_RANGES
+    for s in self.src:
+      other = s._around if s.op is not Ops.RANGE else s.ranges
       if other is not open_ranges and not other <= open_ranges:
         open_ranges = open_ranges | other
     if self.op in _CLOSERS and len(self.src) > 1:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tiny_codegen.target import Target
-from tiny_uop import Ops, PatternMatcher, Samples, UOp, UPat, dtypes, graph_rewrite, rule
+from tiny_uop import Ops, PatternMatcher, Samples, UOp, UPat, dtypes, rule
 from tiny_uop.pattern import Rule
+from tiny_uop.rewrite import rewrite_once
 
 _SIGNED = (*dtypes.sints, *dtypes.floats)
 _NUMBERS = (*dtypes.ints, *dtypes.floats)
@@ -16,6 +17,16 @@ def _is_minus_one(c: UOp) -> bool:
   if c.dtype.kind == "uint":
     return bool(c.arg == (1 << c.dtype.bits) - 1)
   return bool(c.arg == -1)
+
+
+def _subtract(x: UOp, y: UOp) -> UOp | None:
+  """x - z for x + y, where y is -z."""
+  if y.op is Ops.NEG:
+    return x.alu(Ops.SUB, y.src[0])
+  for factor, c in (y.src, y.src[::-1]):
+    if c.op is Ops.CONST and _is_minus_one(c):
+      return x.alu(Ops.SUB, factor)
+  return None
 
 
 def _shift(x: UOp, c: UOp) -> UOp | None:
@@ -42,9 +53,9 @@ _product = UPat(Ops.MUL, None, (UPat.var("a"), UPat.var("b")))
 # by the operation that the target must have
 LATE_RULES: dict[Ops, Rule] = {
   Ops.SUB:
-    rule("subtract", UPat(Ops.ADD, _NUMBERS, [_x, UPat(Ops.MUL, None, [_y, _c])]),
-         lambda x, y, c: x.alu(Ops.SUB, y) if _is_minus_one(c) else None,
-         example=(lambda s: s.i - s.j, lambda s: s.f - s.g, lambda s: _byte(s, 0) - _byte(s, 1)),
+    rule("subtract", UPat(Ops.ADD, _NUMBERS, [_x, UPat((Ops.NEG, Ops.MUL), name="y")]), _subtract,
+         example=(lambda s: s.i - s.j, lambda s: s.f - s.g, lambda s: _byte(s, 0) - _byte(s, 1),
+                  lambda s: s.i + s.j.alu(Ops.NEG)),
          near_miss=lambda s: s.i + s.j * -2),
   Ops.MULACC:
     rule("fuse", UPat(Ops.ADD, (dtypes.float32, dtypes.float64), [_product, UPat.var("c")]), _fuse,
@@ -62,7 +73,7 @@ LATE_RULES: dict[Ops, Rule] = {
 
 def fuse(root: UOp, target: Target) -> UOp:
   """The kernel with subtractions, negations and multiply-adds, where the target has them."""
-  return graph_rewrite(root, late_table_for(target), name="fuse")
+  return rewrite_once(root, late_table_for(target), name="fuse")
 
 
 @lru_cache(maxsize=64)

@@ -40,11 +40,18 @@ def branches(linear: Sequence[UOp]) -> dict[UOp, Branch]:
   """The branches of a LINEAR's instructions that are worth it, by the first of their WHEREs: for each condition the
   costlier side, the other one is computed anyway. A value stands in one of them at most: the innermost.
   """
-  program = _Program(linear)
-  groups: dict[tuple[UOp, int], list[UOp]] = {}
+  together: dict[UOp, list[UOp]] = {}
   for u in linear:
     if u.op is Ops.WHERE:
-      groups.setdefault((u.src[0], program.block[u]), []).append(u)
+      together.setdefault(u.src[0], []).append(u)
+  together = {condition: wheres for condition, wheres in together.items() if _may_be_dear(wheres)}
+  if not together:
+    return {}
+  program = _Program(linear)
+  groups: dict[tuple[UOp, int], list[UOp]] = {}
+  for condition, wheres in together.items():
+    for u in wheres:
+      groups.setdefault((condition, program.block[u]), []).append(u)
   found: list[Branch] = []
   for wheres in groups.values():
     sides = [b for side in (1, 2) if (b := program.branch(tuple(wheres), side)) is not None]
@@ -59,6 +66,21 @@ def branches(linear: Sequence[UOp]) -> dict[UOp, Branch]:
     taken.update(own)
     out[b.wheres[0]] = Branch(b.wheres, b.side, own)
   return out
+
+
+def _may_be_dear(wheres: Sequence[UOp]) -> bool:
+  """Whether all that is computed for a side of WHEREs is enough for a branch, were it for that alone."""
+  for side in (1, 2):
+    found, waiting, cost = set[UOp](), [w.src[side] for w in wheres], 0
+    while waiting:
+      u = waiting.pop()
+      if u not in found and u.op in GroupOp.Elementwise:
+        found.add(u)
+        waiting += u.src
+        cost += _WEIGHT.get(u.op, 1)
+        if cost >= LEAST:
+          return True
+  return False
 
 
 def _cost(values: Iterable[UOp]) -> int:

@@ -55,7 +55,8 @@ def extent(loop: UOp) -> int | None:
 
 def size_of(loop: UOp) -> int:
   """The number of iterations of a RANGE, at most."""
-  return int(loop.src[0].vmax)
+  size = loop.src[0]
+  return int(size.arg if size.op is Ops.CONST else size.vmax)
 
 
 def is_multiple(loop: UOp, of: int) -> bool:

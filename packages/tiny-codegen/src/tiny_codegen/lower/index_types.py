@@ -27,10 +27,10 @@ def lower_index(root: UOp, target: Target) -> UOp:
   done: dict[UOp, UOp] = {}
   for u in root.toposort:
     src = tuple([done[s] for s in u.src])
-    if u.dtype.kind == "index" or "index" in [s.dtype.kind for s in u.src]:
-      new = done[u] = _lower(u, src, choose(u, src))
-      if u.op is Ops.INDEX and not has_int64:
-        done[u] = new.replace(src=(new.src[0], _narrow(new.src[1]), *new.src[2:]))
+    if u.dtype.kind == "index" or (u.op not in EITHER_WIDTH and "index" in [s.dtype.kind for s in u.src]):
+      done[u] = _lower(u, src, choose(u, src))
+    elif u.op is Ops.INDEX and not has_int64:
+      done[u] = u.with_src((src[0], _narrow(src[1]), *src[2:]))
     else:
       done[u] = u.with_src(src)
   return done[root]
@@ -62,9 +62,8 @@ def _lanes_or_wide(u: UOp, src: tuple[UOp, ...]) -> DType:
 def _lower(u: UOp, src: tuple[UOp, ...], chosen: DType) -> UOp:
   if u.op is Ops.CAST:
     return src[0].cast(_as(u.dtype, chosen)) if _is_index(u) else u.with_src(src)
-  if u.op in EITHER_WIDTH:
-    dtype = src[0].dtype.scalar().vec(u.dtype.count) if u.op is Ops.EXTRACT and _is_index(u) else u.dtype
-    return UOp(u.op, dtype, src, u.arg, u.tag)
+  if u.op is Ops.EXTRACT:
+    return UOp(u.op, src[0].dtype.scalar().vec(u.dtype.count), src, u.arg, u.tag)
   matched = tuple([n.cast(_as(s.dtype, chosen)) if _is_index(s) else n for s, n in zip(u.src, src)])
   return UOp(u.op, _as(u.dtype, chosen), matched, u.arg, u.tag)
 

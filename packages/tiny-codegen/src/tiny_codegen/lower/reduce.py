@@ -77,7 +77,7 @@ class _Lowering:
 
   def of(self, root: UOp) -> UOp:
     """What becomes of a node."""
-    for u in root.toposort:
+    for u in root.walk(lambda u: u not in self.done):
       if u not in self.done:
         self._lower(u)
     return self.done[root]

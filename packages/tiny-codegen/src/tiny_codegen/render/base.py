@@ -42,7 +42,7 @@ def numbers(linear: UOp, info: ProgramInfo) -> dict[UOp, int]:
   ValueError for one that its ProgramInfo does not list."""
   slots, names = [p.slot for p in info.params], list(info.variables)
   found: dict[UOp, int] = {}
-  for u in linear.toposort:
+  for u in linear.src:
     if u.op is Ops.PARAM:
       if u.arg not in slots:
         raise ValueError(f"{info.name} uses buffer slot {u.arg}, its ProgramInfo lists slots {sorted(slots)}")

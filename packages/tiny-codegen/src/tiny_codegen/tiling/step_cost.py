@@ -22,7 +22,12 @@ class StepCost(TileFacts):
     lane_waste = self._computed_lanes() / self.lane_size
     row_waste = self._computed_rows() / self.row_size
     steps = self.c.outputs * self.c.length * self.inside * lane_waste * row_waste / (self.tile * self.width)
-    return steps, self._step(self.vectors, self.rows)
+    return steps, self._whole_step
+
+  @cached_property
+  def _whole_step(self) -> float:
+    """Cycles of a step of the sum of a whole tile, if all it reads is there."""
+    return self._step(self.vectors, self.rows)
 
   def _reading_lanes(self, lanes_from: Lanes, rows_stream: bool) -> float:
     """Cycles of a step of the sum with what it takes to read its lanes, where rows stream past a panel or do not."""
@@ -108,10 +113,12 @@ class StepCost(TileFacts):
     """Of all panels: the last one may be narrower (see `peel`), and its lanes dearer."""
     size = self.lane_size
     whole, last = divmod(size, self.lanes)
+    if not last:
+      return self.lanes * whole
     left = lanes_left(size, self.lanes)
-    rows = rows_of_last(self.rows, self.lanes // left) if last else self.rows
-    narrow = self._step(-(-left // self.width), rows) * self.rows / rows / self._step(self.vectors, self.rows)
-    return self.lanes * (whole + (narrow if last else 0.0))
+    rows = rows_of_last(self.rows, self.lanes // left)
+    narrow = self._step(-(-left // self.width), rows) * self.rows / rows / self._whole_step
+    return self.lanes * (whole + narrow)
 
   def _computed_rows(self) -> float:
     """Of all tiles, as many as take as long: the last one may be smaller, and its rows dearer."""
@@ -119,7 +126,7 @@ class StepCost(TileFacts):
     left = self._left()
     if not left:
       return blocks(self.row_loop, self.rows) * self.rows * (self.cost.clamped_rows if size % self.rows else 1.0)
-    return size - left + self.rows * self._step(self.vectors, left) / self._step(self.vectors, self.rows)
+    return size - left + self.rows * self._step(self.vectors, left) / self._whole_step
 
   def _partial(self) -> float:
     """What packed lanes cost of which some are beyond the end, if they are so few that the block is no narrower."""
