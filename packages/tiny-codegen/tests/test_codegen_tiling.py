@@ -255,6 +255,28 @@ def test_shares_of_many_threads_are_even(root: UOp, threads: int) -> None:
   assert -(-shares // threads) * threads <= 1.07 * shares
 
 
+def test_threads_share_pieces_of_rows_that_are_packed_together(run_kernel: Any) -> None:
+  """1×1 with a step of two: of 8 × 28 lines 64 threads would have three or four, of halves seven each."""
+  images, channels, filters, places = 8, 256, 512, 28
+  n, o, y, x = (loop(count, id) for id, count in enumerate((images, filters, places, places)))
+  c = over(channels, 4)
+  given = param(1, images * channels * 4 * places**2).index(
+    ((n * channels + c) * 2 * places + y * 2) * 2 * places + x * 2
+  )
+  weights = param(2, filters * channels).index(o * channels + c)
+  out = param(0, images * filters * places**2).index(((n * filters + o) * places + y) * places + x)
+  root = kernel(out.store((given.load() * weights.load()).reduce(Ops.ADD, c)).end(n, o, y, x))
+  opts = choose_opts(root, replace(AVX512, threads=64))
+  (shared,) = [r for r in loops_of(apply_opts(root, opts, AVX512)).values() if kind(r) is AxisType.THREAD]
+  assert size_of(shared) == 2 * images * places
+  rng = np.random.default_rng(1)
+  a = rng.standard_normal((images, channels, 2 * places, 2 * places), dtype=np.float32)
+  w = rng.standard_normal((filters, channels), dtype=np.float32)
+  found = run_kernel(root, [np.zeros((images, filters, places, places), np.float32), a, w], opts, pieces=7)[0]
+  expected = np.einsum("nchw,oc->nohw", a[:, :, ::2, ::2], w, optimize=True)
+  np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("form", "rows"), [("nn", 6), ("tt", 8)])
 def test_turned_tiles_are_stored_in_few_pieces(form: str, rows: int) -> None:
   """To lines that are a power of two apart: six rows are two pieces of each."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from tiny_codegen.kernel.expressions import stride
 from tiny_codegen.kernel.loops import extent, iterations, kind, loops_of, size_of
+from tiny_codegen.kernel.sum_of_products import SumOfProducts
 from tiny_codegen.opt.apply import apply_opts
 from tiny_codegen.opt.tiles import TilingChooser
 from tiny_codegen.opt.transpose import transpose_copy
@@ -29,8 +30,8 @@ from tiny_codegen.opt.workgroups import choose_group_opts
 from tiny_codegen.staging.stage import stage_twins
 from tiny_codegen.target import FEW_THREADS, KEPT, Target
 from tiny_codegen.tiling.choose import ranked_tilings
-from tiny_codegen.tiling.tiles import EVEN_ENOUGH
-from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, PtrDType, UOp, dtypes
+from tiny_codegen.tiling.tiles import EVEN_ENOUGH, Rows
+from tiny_uop import AxisType, GroupOp, Ops, Opt, OptOps, PtrDType, UOp, dtypes, simplify
 
 THREAD_WORK = 32768
 TRIED = 3  # tilings that read their operands alike
@@ -450,6 +451,27 @@ class Chooser(TilingChooser):
         other.threads()
         if tiling.cycles * (1 + other.lost) < min(best.tiling.cycles * (1 + best.lost), enough):
           best = other
+    return self.in_pieces(root) if best is self else best
+
+  def in_pieces(self, root: UOp) -> Chooser:
+    """Choices with a tiling that reads its operands in the same way, where all rows are packed together, of the kernel
+    with the loop over rows in pieces, if that divides better among threads: they cannot share what is inside of a
+    packed window."""
+    assert self.tiling is not None
+    best, loop, alike = self, self.tiling.row_loop, self.tiling.reads
+    enough = self.tiling.cycles * (1 + self.lost) * LESS
+    for pieces in (2, 4) if self.tiling.rows_from is Rows.WINDOW and extent(loop) is not None else ():
+      if size_of(loop) % pieces:
+        continue
+      first = (*self.first, Opt(OptOps.SPLIT, loop.arg[0], size_of(loop) // pieces))
+      tiled = SumOfProducts.of(simplify(apply_opts(root, first, self.target)))
+      ranked = ranked_tilings(tiled, self.target) if tiled is not None else []
+      same = next((t for t in ranked if t.reads == alike and t.row_loop.arg[0] not in loops_of(root)), None)
+      other = Chooser(root, self.target)
+      if tiled is not None and same is not None and other.take_tiling(first, tiled, same):
+        other.threads()
+        if same.cycles * (1 + other.lost) < enough:
+          best, enough = other, same.cycles * (1 + other.lost)
     return best
 
   def threads(self) -> None:

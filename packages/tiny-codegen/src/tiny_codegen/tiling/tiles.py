@@ -59,6 +59,11 @@ class Tiling:
   steps: int = 1  # that are
   images: int = 1  # that are packed together, where rows are from an IMAGE
 
+  @property
+  def reads(self) -> tuple[object, ...]:
+    """Which operand has the lanes, how many, along what, and how both are read."""
+    return self.lanes_of.slot, self.lane_loop.arg[0], self.lanes, self.lanes_from, self.rows_from
+
   def image_loops(self, c: SumOfProducts) -> list[UOp]:
     """The loops of an IMAGE: all that move only the rows' operand, but the one that moves it farthest."""
     return [r for r in c.own_loops(self.rows_of) if r is not self.outermost(c)]
