@@ -12,6 +12,7 @@ from tiny_uop import AddrSpace, DType, KernelInfo, Ops, Opt, OptOps, PtrDType, U
 from tiny_uop.graph import memory_of
 
 TARGET = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1")))
+WIDE = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")))
 TERMS = 5
 TYPES = {dtypes.float32: np.float32, dtypes.float64: np.float64, dtypes.int32: np.int32}
 
@@ -43,6 +44,8 @@ def product(
     (8, 16, 1, 1, True, 1, 0),
     (7, 32, 2, 2, True, 1, 0),
     (12, 16, 1, 3, True, 1, 0),
+    (16, 16, 1, 2, True, 1, 0),
+    (16, 32, 2, 1, True, 1, 0),
     (4, 24, 1, 1, True, 1, 0),
     (3, 32, 1, 1, True, 1, 0),
     (7, 16, 1, 2, True, 3, 0),
@@ -73,9 +76,9 @@ def test_values(
   assert not got[:, 1:].any()
 
 
-def kept(kernel: UOp) -> list[int]:
+def kept(kernel: UOp, renderer: LLVMRenderer = TARGET) -> list[int]:
   """Elements of the buffers in local memory of a kernel's program."""
-  linear = compile_kernel(kernel, TARGET).src[1].toposort
+  linear = compile_kernel(kernel, renderer).src[1].toposort
   types = [u.dtype for u in linear if u.op is Ops.ALLOC]
   return [t.size for t in types if isinstance(t, PtrDType) and t.space is AddrSpace.LOCAL]
 
@@ -116,3 +119,12 @@ def test_rows_that_are_not_transposed_become_a_loop(kernel: UOp, written: int) -
 )
 def test_others_are_stored_from_registers(kernel: UOp) -> None:
   assert kept(kernel) == []
+
+
+@pytest.mark.parametrize(("rows", "lanes", "memory"), [(16, 16, []), (16, 32, [512]), (12, 16, [192])])
+def test_rows_that_are_whole_vectors_are_transposed_in_one_square(rows: int, lanes: int, memory: list[int]) -> None:
+  kernel = product(rows, lanes, dtypes.float32)
+  assert kept(kernel, WIDE) == memory
+  linear = compile_kernel(kernel, WIDE).src[1].toposort
+  written = [u.src[1].dtype.count for u in linear if u.op is Ops.STORE and memory_of(u.src[0]).op is Ops.PARAM]
+  assert sorted(written) == ([16] * 16 if rows == 16 else [4] * 8 + [8] * 8)

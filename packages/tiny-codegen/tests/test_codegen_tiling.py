@@ -99,6 +99,19 @@ def window(size: int) -> UOp:
   return simplify(kernel)
 
 
+def test_a_stem_reads_each_row_of_pixels_where_it_is_and_writes_whole_lines() -> None:
+  """8 images of 3 channels and 226², 32 outputs, 3 × 3 taps, a step of 2: packing each tap's pixels costs more."""
+  n, o, y, x, c, i, j = (
+    *(loop(size, place) for place, size in enumerate((8, 32, 112, 112))),
+    *map(over, (3,) * 3, (4, 5, 6)),
+  )
+  image = param(1, 8 * 3 * 226 * 226).index(((n * 3 + c) * 226 + 2 * y + i) * 226 + 2 * x + j).load()
+  weights = param(2, 32 * 27).index(((o * 3 + c) * 3 + i) * 3 + j).load()
+  end = param(0, 8 * 32 * 112 * 112).index(((n * 32 + o) * 112 + y) * 112 + x)
+  tiling = tiled(simplify(UOp.sink(end.store((image * weights).reduce(Ops.ADD, c, i, j)).end(n, o, y, x))))
+  assert (tiling.rows, tiling.lanes, tiling.row_loop.arg[0], tiling.rows_from) == (16, 16, 3, Rows.DIRECT)
+
+
 @pytest.mark.parametrize(("size", "best", "chosen"), [(20, 12, 10), (22, 12, 12), (24, 12, 12)])
 def test_rows_that_divide_a_loop_are_taken_where_they_are_as_good(size: int, best: int, chosen: int) -> None:
   """20 places are tiles of 12 and 8, or two of 10, which is half the code. 22 have no such divisor."""

@@ -99,6 +99,8 @@ class CostModel:
   """Of a vector, on its own."""
   store_transposed: float = 0.5
   """Where the rows of a tile are adjacent, so that it is transposed in registers."""
+  store_lines: float = 0.25
+  """The same where the rows fill cache lines, in a tile of a vector of lanes: in whole squares."""
   short_rows: float = 2.0
   """More for the rows of a transposed tile, shared by them."""
   crowded_rows: float = 5.0

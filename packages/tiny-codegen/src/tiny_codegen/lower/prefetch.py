@@ -8,6 +8,8 @@ A processor fetches by itself what is read in order. Four kinds of lines it does
   step of the sum asks for the line of another row; where steps are too few, the lines are asked for before.
 - **Gaps.** A loop packs every second row of an image, or a few elements of each row of a matrix. Each iteration asks
   for what the iteration `AHEAD` later reads.
+- **Tiles.** A register tile of a convolution reads rows of many channels where they are. Each step of its sum asks for
+  what the same sum reads in the next tile.
 - **Looked up.** A loop adds up rows of a table whose numbers are in memory (embedding bags). Each iteration asks for
   the row whose number is `ROWS_AHEAD` further on, or half of that, which it reads for that.
 
@@ -32,7 +34,7 @@ from tiny_codegen.cost_model import CACHE_LINE, LEAST_STEPS, ROOM
 from tiny_codegen.kernel.expressions import split_constant, stride, terms
 from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.memory import element_of, in_register, nbytes_of, space_of
-from tiny_codegen.lower.tile_order import adds_to_register
+from tiny_codegen.lower.tile_order import adds_to_register, steps_of_sum
 from tiny_codegen.target import CacheSizes, Target
 from tiny_uop import STREAMING, AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp, simplify
 from tiny_uop.graph import memory_of
@@ -41,7 +43,7 @@ from tiny_uop.records import dataclass
 GAP = CACHE_LINE // 2
 """Bytes between two pieces of memory that are asked for as one."""
 LEAST_RESULT_STEPS = 16
-"""Iterations of the loops in which a line of a result can arrive, and that are worth asking for it."""
+"""Steps of the sums in which a line of a result can arrive, and that are worth asking for it."""
 MOST_BLOCKS = 16
 """Iterations of a loop that stores a tile in blocks."""
 AHEAD = 16
@@ -63,6 +65,15 @@ MOST_ROWS = 8
 MOST_PANEL_LINES = 2
 """Lines that a step of a sum asks for: more would be in the way of what it reads itself."""
 
+LEAST_TILE_STEP = 3 * CACHE_LINE // 4
+"""Bytes by which the next tile is further on, at least, for it to be asked for."""
+MOST_SCALAR_LINES = 4
+"""Lines of scalars that a step of a sum asks for."""
+MOST_TILE_LINES = 12
+"""Lines of vectors that a step of a sum asks for, for the next tile of a window: steps are few, and long."""
+MOST_SPANS = 512
+"""Vectors that a tile of a window reads, at most, for what it reads to be looked at."""
+
 _CONTROL = frozenset({Ops.RANGE, Ops.END, Ops.SPECIAL, Ops.IF, Ops.ENDIF, Ops.BARRIER})
 _MOVABLE = GroupOp.Elementwise | {Ops.CONST, Ops.VARIABLE, Ops.PARAM, Ops.INDEX, Ops.PREFETCH}
 
@@ -75,10 +86,12 @@ def prefetch(linear: UOp, target: Target) -> UOp:
   panels = _panels(program)
   before, results = _results(program)
   packing, found = gaps(program, [memory for memory, _ in panels.values()]), _looked_up(program)
+  tiles = _next_tiles(program)
   asked: dict[UOp, list[UOp]] = {}
   for loop in program.loops:
     r = loop.counter
     lines = [*panels.get(r, (None, ()))[1], *results.get(r, ()), *packing.get(r, ()), *found.get(r, ())]
+    lines += tiles.get(r, ())
     if lines:
       asked.setdefault(_place(linear.src, loop, target), []).extend(lines)
   for r, lines in before.items():
@@ -260,7 +273,8 @@ def _results(program: Program) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[UOp
     # an address can be computed before a loop from counters outside it alone
     inner = {u for u in (loop.counter, *body) if u.op is Ops.RANGE}
     stores = [s for s in stores if not any(u.op is Ops.LOAD or u in inner for u in s.src[0].src[1].toposort)]
-    steps = math.prod(extent(u) or 1 for u in (loop.counter, *body) if u.op is Ops.RANGE)
+    written = max([len(steps_of_sum(u)) for u in body if u.op is Ops.STORE and in_register(u)], default=1)
+    steps = _most(u for u in (loop.counter, *body) if u.op is Ops.RANGE) * max(written, 1)
     if stores and steps >= LEAST_RESULT_STEPS and not any(map(_writes_result, body)):
       rows, r = list(_rows(stores)), loop.counter
       spread = all(count * 2 <= _size(r) for *_, count in rows)
@@ -413,6 +427,78 @@ def _further_on(load: UOp, loop: UOp, program: Program, rows: int) -> UOp | None
   return load.replace(src=(index.replace(src=(index.src[0], (place < last).where(place, last))), *load.src[1:]))
 
 
+# *** tiles ***
+
+
+def _next_tiles(program: Program) -> dict[UOp, list[UOp]]:
+  """By innermost loop of a sum: the PREFETCHes of each iteration, of what the same sum reads in the next tile of the
+  innermost loop around the sums that moves it."""
+  large = {p for p, size in program.read.items() if size > program.caches.second}
+  found: dict[UOp, list[UOp]] = {}
+  asked: dict[tuple[UOp, frozenset[UOp]], set[int]] = {}
+  for loop, reads in _innermost_sums(program) if large else ():
+    own = _sums_at_the_end((*loop.around, loop.counter))
+    outside = loop.around[: len(loop.around) + 1 - len(own)]
+    groups: dict[tuple[UOp, frozenset[UOp], bool], list[_Read]] = {}
+    for u in reads:
+      if u.src[0].src[0] in large and u.src[0].src[1].dtype.count == 1 and (read := _Read.of(u, own)) is not None:
+        groups.setdefault((u.src[0].src[0], read.rest, u.dtype.count == 1), []).append(read)
+    for (pointer, rest, scalars), group in groups.items():
+      tile = next((r for r in reversed(outside) if any(r in term.ranges for term in rest)), None)
+      step = None if tile is None else stride(group[0].index.src[1], tile)
+      itemsize = element_of(pointer).itemsize
+      # a tile a part of a line further on reads mostly the lines that this one does
+      if (
+        step is None
+        or step * itemsize < LEAST_TILE_STEP
+        or len({u.dtype for u in (*own, *rest, group[0].index.src[1])}) != 1
+      ):
+        continue
+      if scalars:
+        places = _same_step(group, loop.counter, step, itemsize)
+      else:
+        places = _spread(group, own, step, itemsize, asked.setdefault((pointer, rest), set()))
+      base = reduce(_plus, sorted(rest, key=lambda term: term.render()), loop.counter.const_like(0))
+      found.setdefault(loop.counter, []).extend(pointer.index(_plus(base, place)).prefetch() for place in places)
+  return found
+
+
+def _same_step(group: Sequence[_Read], loop: UOp, step: int, itemsize: int) -> Iterator[UOp]:
+  """Scalars of a tile's rows: each step of the sum asks for its own lines of the next tile, as they are far from those
+  of other steps."""
+  if abs(group[0].steps[loop]) * itemsize < CACHE_LINE:
+    return
+  spans = [(read.constant * itemsize, (read.constant + read.count) * itemsize) for read in group]
+  lines = [byte for first, behind in joined(spans, GAP) for byte in _lines(first, behind)]
+  moved = [_times(r, by) for r, by in group[0].steps.items() if by]
+  if len(lines) <= MOST_SCALAR_LINES:
+    for byte in lines:
+      yield reduce(_plus, moved, loop.const_like(step + byte // itemsize))
+
+
+def _spread(group: Sequence[_Read], own: tuple[UOp, ...], step: int, itemsize: int, asked: set[int]) -> Iterator[UOp]:
+  """Vectors of a tile, which steps of the sum share: what all of them read in the next tile, and not in this one, a few
+  lines in each step."""
+  steps = _sizes(own)
+  if not 0 < steps * len(group) <= MOST_SPANS:
+    return
+  spans = list(itertools.chain(*[read.spans(None, itemsize) for read in group]))
+  pieces = joined(spans, 2 * CACHE_LINE)
+  if sum(behind - first for first, behind in spans) < 2 * sum(behind - first for first, behind in joined(spans, 0)):
+    return  # no window: what is read in order a processor fetches by itself
+  end, step = pieces[-1][1], step * itemsize
+  later = [(first + step, behind + step) for first, behind in pieces]
+  later = [(max(later[0][0], end), later[0][1])] if len(later) == 1 else [piece for piece in later if piece[0] >= end]
+  lines = [byte for first, behind in later for byte in range(first, behind + CACHE_LINE - 1, CACHE_LINE)]
+  lines = [byte for byte in lines if byte // CACHE_LINE not in asked]
+  each = -(-len(lines) // steps)
+  columns = [_plus(_times(_counted(own, own[-1]), each), own[-1].const_like(n)) for n in range(each)]
+  places = [_line(lines, column, itemsize) for column in columns] if 0 < each <= MOST_TILE_LINES else []
+  if None not in places:
+    asked.update(byte // CACHE_LINE for byte in lines)
+    yield from (place for place in places if place is not None)
+
+
 # *** panels ***
 
 
@@ -440,8 +526,9 @@ class _Read:
     known = len(steps) == len(own)
     return _Read(load.src[0], frozenset(rest), constant, steps, load.dtype.count) if known else None
 
-  def spans(self, along: UOp, itemsize: int) -> Iterator[tuple[int, int]]:
-    """(first byte, the one behind) of what one iteration of a loop reads, from where the sum of `rest` is."""
+  def spans(self, along: UOp | None, itemsize: int) -> Iterator[tuple[int, int]]:
+    """(first byte, the one behind) of what one iteration of a loop reads, from where the sum of `rest` is; without a
+    loop, of what all iterations read."""
     inside = [
       range(0, step * _size(r), step) if step else (0,) * _size(r) for r, step in self.steps.items() if r is not along
     ]

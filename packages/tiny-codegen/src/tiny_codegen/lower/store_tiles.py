@@ -27,7 +27,7 @@ from tiny_codegen.target import Target
 from tiny_uop import AddrSpace, AxisType, GroupOp, Ops, UOp
 from tiny_uop.graph import rebuild
 
-SQUARE = 8  # lanes at a time: squares of 8×8 are transposed as fast as larger ones, in a quarter of the code
+SQUARE = 8  # lanes at a time: squares of 8×8 take a quarter of the code of larger ones
 MOST_WRITTEN = 16  # operations on a row that are written out for each
 
 
@@ -81,7 +81,8 @@ def _tile_of(end: UOp, target: Target) -> tuple[tuple[UOp, ...], list[UOp], list
     if sum(u.op in GroupOp.Elementwise and not u.ranges.isdisjoint(rows) for u in written) <= MOST_WRITTEN:
       return None
   else:
-    count = min(target.lanes(value.dtype), SQUARE)
+    # rows that are whole vectors are transposed in one square, and are stored as such
+    count = lanes_at_once if run == (lanes_at_once := target.lanes(value.dtype)) else min(lanes_at_once, SQUARE)
     kinds = [AxisType.UPCAST if run >= LEAST_ROWS and r in neighbours else AxisType.LOOP for r in rows]
   looped = math.prod([size_of(r) for r, axis in zip(rows, kinds) if axis is AxisType.LOOP]) * size // count
   return None if size % count or looped == 1 else (tile, sums, kinds, count)

@@ -29,7 +29,7 @@ from tiny_codegen.tiling.step_cost import rate
 from tiny_codegen.tiling.tiles import Tiling, blocks, divides
 from tiny_uop import UOp
 
-ROWS: tuple[int, ...] = (14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2)
+ROWS: tuple[int, ...] = (16, 14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2)
 LONG_RUN = 16  # steps of a sum that use up a cache line
 NEAR = 1.04  # of an estimate: others within it are as good
 FEW_TILES = 20  # of a loop: of so many, a smaller last one matters

@@ -17,6 +17,10 @@ from tiny_codegen.tiling.tile_facts import of_loops
 from tiny_codegen.tiling.tiles import PANELS, ROW_BLOCKS, Lanes, Rows, Tiling, blocks, divides, row_by_row
 from tiny_uop import AxisType
 
+LINE_ROWS = 16
+"""Rows that pay only as whole lines of results, where a window shares what they load: elsewhere fewer rows, and two
+vectors of lanes, load less for each product."""
+
 
 class TileCost(StepCost, MemoryCost):
   """What a register tile of one size over one choice of loops costs, for each way to read its operands."""
@@ -66,7 +70,7 @@ class TileCost(StepCost, MemoryCost):
     return self.tile + self.vectors * self.c.phases_of(self.lanes_of) + 1 <= self.target.vector_registers
 
   def _takes_rows(self) -> bool:
-    return self.rows <= self.row_size
+    return self.rows <= self.row_size and (self.rows < LINE_ROWS or self._whole_lines())
 
   def _takes_lanes(self) -> bool:
     return self.lanes < 2 * self.lane_size

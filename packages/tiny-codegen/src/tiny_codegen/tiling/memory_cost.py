@@ -126,7 +126,7 @@ class MemoryCost(TileFacts):
     rows = self.rows * self.c.between
     if self._along_rows() and rows >= LEAST_ROWS:
       # the tiles of a row follow each other soon enough, and the next row, too
-      each = self.cost.store_transposed
+      each = self.cost.store_lines if self._whole_lines() else self.cost.store_transposed
       if (stride(self.c.end.src[0].src[0].src[1], self.lane_loop) or 0) % self.cost.same_sets == 0:
         each += self.cost.crowded_rows * rows.bit_count() / rows  # in runs of powers of two
       else:
@@ -144,8 +144,10 @@ class MemoryCost(TileFacts):
     nbytes, times = self.rows_of.nbytes, blocks(self.lane_loop, self.lanes) / panels
     shared = self.lanes_of.loops & self.rows_of.loops - set(self.summed)
     together = nbytes / math.prod(size_of(r) for r in shared)
-    # each row is a piece of its own
-    starts = nbytes / self.rows_of.itemsize / self.c.length if together > self.caches.second else 0.0
+    # each row is a piece of its own; those that a window slides along follow each other
+    along = 0 if self.slide is None else self.row_size * abs(self.rows_of.step(self.row_loop) or 1)
+    piece = max(self.c.length, along)
+    starts = nbytes / self.rows_of.itemsize / piece if together > self.caches.second else 0.0
     return times * (self.cost.line_again * nbytes / CACHE_LINE + starts * self._others() * self.cost.piece_cycles)
 
   def _reading(self, operand: Operand, loop: UOp, piece: int) -> float:

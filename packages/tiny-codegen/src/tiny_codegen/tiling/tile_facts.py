@@ -16,7 +16,7 @@ from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
 from tiny_codegen.lower.peel import rows_left
 from tiny_codegen.lower.skip_padding_taps import has_room, share_inside
 from tiny_codegen.target import CacheSizes, Target
-from tiny_codegen.tiling.tiles import Lanes, blocks, farthest
+from tiny_codegen.tiling.tiles import Lanes, blocks, divides, farthest
 from tiny_uop import Ops, UOp
 from tiny_uop.records import dataclass
 
@@ -281,6 +281,13 @@ class TileFacts:
   @of_loops
   def _along_rows(self) -> bool:
     return self._stored(self.row_loop)
+
+  def _whole_lines(self) -> bool:
+    """Whether the rows of a tile, along which a window slides, are whole cache lines of the results, and it is a
+    square."""
+    lines = self.rows * self.c.reduce.dtype.itemsize % CACHE_LINE == 0 and divides(self.row_loop, self.rows)
+    square = self.lanes == self.width and self.c.between == 1
+    return lines and square and self.slide is not None and bool(self._along_rows())
 
   def _stored(self, loop: UOp) -> bool:
     return stride(self.c.end.src[0].src[0].src[1], loop) == self.c.between
