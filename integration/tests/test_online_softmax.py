@@ -69,7 +69,7 @@ def workgroups(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("workgroups")
 @pytest.mark.parametrize("mask", ["window", "bias", "random", "rows"])
 def test_blocks_of_workgroups(mask: str) -> None:
-  check((4, 2), 75, 141, 20, 24, 0.5, mask, mask == "window", 0, any_length=True)
+  check((4, 2), 75, 141, 20, 24, 0.5, mask, mask == "window", 0)
 
 
 def test_blocks_of_workgroups_fit_into_what_they_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,12 +116,11 @@ def test_any_attention(**case: Any) -> None:
 
 @pytest.mark.parametrize("mask", ["window", "bias", "random"])
 def test_attention_with_a_mask(mask: str) -> None:
-  check((4, 2), 75, 144, 20, 24, 0.5, mask, mask == "window", 0)
+  check((4, 2), 75, 141, 20, 24, 0.5, mask, mask == "window", 0)
 
 
 def check(
-  heads: tuple[int, int], length: int, seen: int, size: int, width: int, scale: float, mask: str, cap: bool, seed: int,
-  any_length: bool = False,
+  heads: tuple[int, int], length: int, seen: int, size: int, width: int, scale: float, mask: str, cap: bool, seed: int
 ) -> None:  # fmt: skip
   many, groups = heads
   q, k, v = (
@@ -148,7 +147,7 @@ def check(
     }[mask]
     scores, found = np.where(allowed, scores, -np.inf), visible.where(found, -math.inf)
   got = found.softmax(-1) @ Tensor(v).repeat_interleave(many // groups, 0)
-  if min(length, seen) >= 2 * size and (any_length or mask not in ("random", "bias") or seen % 48 == 0):
+  if min(length, seen) >= 2 * size:
     assert any(name.startswith("softmax_") for name in kernels(got))
   close(got, attention(scores, wide[1]), 1e-5 * max(1.0, scale))
 
@@ -394,7 +393,7 @@ def test_gradients_are_one_kernel(device: str) -> None:
 
 @pytest.mark.parametrize("mask", ["window", "random", pytest.param("dropout", marks=pytest.mark.nightly)])
 def test_gradients_of_other_lengths_and_widths(mask: str) -> None:
-  check_gradients(3, 144, 128, 16, 24, 0.5, mask, mask == "window")
+  check_gradients(3, 145, 131, 16, 24, 0.5, mask, mask == "window")
 
 
 @pytest.mark.nightly
@@ -405,8 +404,8 @@ def test_gradients_in_float64() -> None:
 @pytest.mark.nightly
 @given(
   heads=st.integers(1, 4),
-  length=st.sampled_from([32, 64, 96, 144, 192, 256]),
-  seen=st.sampled_from([32, 64, 96, 128, 192]),
+  length=st.integers(32, 200),
+  seen=st.integers(32, 200),
   size=st.sampled_from([16, 20, 32]),
   width=st.sampled_from([16, 24, 40]),
   scale=st.sampled_from([1.0, 0.25]),
@@ -491,5 +490,5 @@ def test_gradients_with_weights_that_are_wanted() -> None:
 def test_gradients_of_few_heads_are_two_kernels(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
   """Whose threads share blocks of keys, and of queries."""
   monkeypatch.setattr(blocks, "LEAST_HEADS", 3)
-  names = ["softmax_2x144x24_r128", "softmax_gradients_2x144x128", "softmax_gradients_2x128x144"]
-  check_gradients(2, 144, 128, 16, 24, 0.5, mask, False, names=names)
+  names = ["softmax_2x141x24_r130", "softmax_gradients_2x141x130", "softmax_gradients_2x130x141"]
+  check_gradients(2, 141, 130, 16, 24, 0.5, mask, False, names=names)

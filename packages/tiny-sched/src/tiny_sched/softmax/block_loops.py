@@ -30,6 +30,8 @@ class Turn(NamedTuple):
   loop: UOp
   column: UOp
   """The first column of the block."""
+  new: UOp
+  """The first of these that no block before has: the last block begins where it has as many as others."""
 
 
 class Running(NamedTuple):
@@ -53,7 +55,7 @@ class BlockLoops:
     self.fills: dict[UOp, UOp] = {}
     """Near memory with what columns have, by its elements."""
     self.many, self.wide, self.shared = block.rows, block.columns, block.shared
-    self.whole = w.j.src[0].op is Ops.CONST and extent(w.j) % self.wide == 0
+    self.within = w.j.src[0].op is Ops.CONST and extent(w.j) >= self.wide
     """Whether no block of columns has some past the end."""
     self.rows = {r: self.loop(r.src[0]) for r in w.rows}
     self.block = self.loop(-(-extent(w.lane) // self.many))
@@ -73,7 +75,7 @@ class BlockLoops:
       places[self.w.lane] = row
     if column is not None:
       read = any(u.op is Ops.LOAD and self.w.j in u.ranges for u in value.toposort)
-      places[self.w.j] = column.minimum(self.w.j.src[0] - 1) if read and not self.whole else column
+      places[self.w.j] = column if self.within or not read else column.minimum(self.w.j.src[0] - 1)
     return value.substitute(places)
 
   def row(self, lane: UOp | int) -> UOp:
@@ -106,7 +108,15 @@ class BlockLoops:
     """The loop over blocks of columns."""
     first, blocks = self.bounds()
     loop = self.loop(blocks)
-    return Turn(loop, simplify(first + loop) * self.wide)
+    new, size = simplify(first + loop) * self.wide, extent(self.w.j)
+    over = self.within and size % self.wide > 0
+    return Turn(loop, new.minimum(size - self.wide) if over else new, new)
+
+  def counts(self, turn: Turn, j: UOp) -> UOp | None:
+    """Whether a column of the block is one, and one that no block before has; None where all are."""
+    if self.within:
+      return None if turn.new is turn.column else turn.column + j >= turn.new
+    return turn.column + j < self.w.j.src[0]
 
   def edge(self, of_row: UOp) -> tuple[UOp, UOp]:
     """(the least, the largest) of what is linear in the row, over a block of rows."""

@@ -73,9 +73,10 @@ def block_of(w: WeightedSum, local_memory: int) -> Block | None:
     return _of_workgroups(long, wide, local_memory, near)
   if long < min(ROWS) or wide < min(COLUMNS):
     return None
-  block = Block(rows_of_block(long), columns_of_block(wide))
-  if w.across() and (w.j.src[0].op is not Ops.CONST or wide % block.columns or block.columns % SQUARE):
+  across = bool(w.across())
+  if across and w.j.src[0].op is not Ops.CONST:
     return None
+  block = Block(rows_of_block(long), columns_of_block(wide, SQUARE if across else 1))
   return block if near(block) <= NEAR else None
 
 
@@ -90,9 +91,10 @@ def rows_of_block(size: int) -> int:
   return min((n for n in ROWS if n <= size), key=lambda n: -(-size // n) * n * ROWS[n])
 
 
-def columns_of_block(size: int) -> int:
-  """How many of so many columns a block has: hardly any are past the end."""
-  return min(COLUMNS, key=lambda n: (-(-size // n) * n, n % SQUARE != 0, abs(n - 64)))
+def columns_of_block(size: int, multiple: int = 1) -> int:
+  """How many of so many columns a block has, a multiple of that: hardly any are looked at twice."""
+  fitting = [n for n in COLUMNS if n <= size and n % multiple == 0]
+  return min(fitting, key=lambda n: (-(-size // n) * n, n % SQUARE != 0, abs(n - 64)))
 
 
 def _work(u: UOp) -> int:
@@ -106,8 +108,7 @@ def block_of_gradients(
   w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSum], local_memory: int
 ) -> Block | None:
   """The blocks of a kernel of gradients that is worth its while, as `block_of` has those of the forward kernel; None
-  where it is not. Lanes of `w` are keys, or queries if all results are for them. Without workgroups, blocks have no
-  iterations past an end, or done again: each is added."""
+  where it is not. Lanes of `w` are keys, or queries if all results are for them."""
   long, wide = extent(w.lane), extent(w.j)
   if any(r.src[0].op is not Ops.CONST for r in (*w.rows, w.lane, w.j)) or long * wide < LEAST_SCORES:
     return None
@@ -128,11 +129,12 @@ def block_of_gradients(
       long, wide, local_memory,
       lambda b: ((held + pairs * b.columns + 1) * b.rows + (filled + 1) * b.columns) * w.dtype.itemsize,
     )  # fmt: skip
-  block = Block(rows_of_block(long), columns_of_block(wide))
-  if long % block.rows or wide % block.columns:
-    return None
-  near = ((held + pairs * block.columns) * block.rows + wide) * w.dtype.itemsize
-  return block if near <= NEAR else None
+  best, columns = rows_of_block(long), columns_of_block(wide)
+  for rows in (best, *[n for n in ROWS if n < best]):
+    again = sum(r.over_lanes for r in results) * (long % rows > 0)
+    if ((held + (pairs + again) * columns) * rows + wide) * w.dtype.itemsize <= NEAR:
+      return Block(rows, columns)
+  return None
 
 
 def _of_workgroups(long: int, wide: int, local_memory: int, near: Callable[[Block], int]) -> Block | None:

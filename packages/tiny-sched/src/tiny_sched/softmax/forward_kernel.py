@@ -86,8 +86,8 @@ class _Forward(BlockLoops):
     masks = {u: self.transposed(u, turn) for u in w.across()}
     inner |= {u: mask.index(j * many + i).load() for u, mask in masks.items()}
     score = self.at(w.score.substitute(inner), self.row(i), turn.column + j)
-    if not self.whole:
-      score = (turn.column + j < w.j.src[0]).where(score, self.nothing)
+    if (counts := self.counts(turn, j)) is not None:
+      score = counts.where(score, self.nothing)
     filled = self.scores.after(turn.loop).index(j * many + i).store(score).end(j, i)
     return self.scores.after(filled), masks
 

@@ -98,8 +98,8 @@ class _Gradients(BlockLoops):
     known = {u: memory.after(*before).index(j * many + i).load() for u, memory in zip(sums, pairs)}
     known |= {u: element(j, i) for u, element in made.items()}
     values = [self.at(c.substitute(known), self.row(i), turn.column + j) for c in coefficients]
-    if not self.whole:
-      values = [(turn.column + j < self.w.j.src[0]).where(value, self.zero) for value in values]
+    if (counts := self.counts(turn, j)) is not None:
+      values = [counts.where(value, self.zero) for value in values]
     stores = [memory.after(*before, turn.loop).index(j * many + i).store(value) for value, memory in zip(values, pairs)]
     finished = UOp.group(*stores).end(j, i)
     return {c: memory.after(finished) for c, memory in zip(coefficients, pairs)}
@@ -108,9 +108,18 @@ class _Gradients(BlockLoops):
     """What a block adds to a result that is summed over lanes."""
     columns = {c: self.loop(c.src[0]) for c in r.columns}
     j, i = self.loop(self.wide), self.loop(self.many, AxisType.REDUCE)
+    coefficient = self.of_new_rows(coefficient)
     value = coefficient.index(j * self.many + i).load() * self.at(r.values.substitute(columns), self.row(i))
     cell = running.at(turn, self.target(r, columns, None, turn.column + j))
     return cell.store(cell.load() + value.reduce(Ops.ADD, i)).end(j, *columns.values())
+
+  def of_new_rows(self, coefficient: UOp) -> UOp:
+    """A coefficient without lanes that the block before has as well, as the last one may."""
+    if extent(self.w.lane) % self.many == 0:
+      return coefficient
+    memory, j, i = self.near(self.wide * self.many), self.loop(self.wide), self.loop(self.many)
+    value = (self.row(i) >= self.block * self.many).where(coefficient.index(j * self.many + i).load(), self.zero)
+    return memory.after(memory.after(coefficient).index(j * self.many + i).store(value).end(j, i))
 
   def added_to_lanes(self, r: PairSum, running: Running, turn: Turn, coefficient: UOp) -> UOp:
     """What a block adds to a result that lanes have."""
