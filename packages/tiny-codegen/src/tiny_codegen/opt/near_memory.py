@@ -96,7 +96,8 @@ def _tile(chosen: OptList, nest: UOp) -> None:
   if across is None or extent(across) is None:
     return
   lanes = min(chosen.target.lanes(s.src[1].dtype) for s in stores)
-  amounts = [*[n * lanes for n in range(WIDE, 0, -1)], lanes // 2, lanes // 4]  # 72 are 9 halves of 16 lanes
+  # powers of two, down to a quarter of a vector: three vectors side by side are taken apart into numbers
+  amounts = [WIDE * lanes >> n for n in range(5)]
   amount = next((n for n in amounts if n > 1 and size_of(across) % n == 0), 0)
   if not amount:
     return
