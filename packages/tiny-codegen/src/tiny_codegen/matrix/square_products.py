@@ -29,7 +29,9 @@ Key = tuple[tuple[UOp, int, SquareProduct], ...]
 
 def lower_squares(root: UOp, target: Target) -> UOp:
   """The kernel with products of 2 × 2 sums, where the target has them."""
-  listed = dict(target.dot_products)
+  listed = {how for how, _ in target.dot_products if isinstance(how, SquareProduct)}
+  if not listed or not any(map(_is_of_words, root.toposort)):
+    return root
   found: dict[UOp, UOp] = {}
   for loops, reduces in by_loops(root).items():
     alike: dict[Key, list[UOp]] = {}
@@ -44,10 +46,15 @@ def lower_squares(root: UOp, target: Target) -> UOp:
   def change(old: UOp, u: UOp) -> UOp | None:
     if old in found:
       return found[old]
-    alone = u.op is Ops.MMA and u.arg in listed and isinstance(u.arg, SquareProduct)
-    return _alone(u, u.arg) if alone and u.dtype.count == u.src[0].dtype.count else None
+    return _alone(u) if _is_of_words(u) and u.arg in listed else None
 
-  return rebuild(root, change)
+  made = rebuild(root, change)
+  return made if made is root else lower_squares(made, target)  # a factor may be made of another sum
+
+
+def _is_of_words(u: UOp) -> bool:
+  """Whether a node is a product of as many sums as words, and not of 2 × 2."""
+  return u.op is Ops.MMA and isinstance(u.arg, SquareProduct) and u.dtype.count == u.src[0].dtype.count
 
 
 def _steps(reduce: UOp) -> Key:
@@ -56,7 +63,7 @@ def _steps(reduce: UOp) -> Key:
   found = []
   for product in products(reduce.src[0]) if reduce.dtype.count % 2 == 0 else ():
     place = next((n for n in (0, 1) if _is_spread(product.src[n])), None)
-    if place is None or not isinstance(product.arg, SquareProduct) or product.src[2].op is not Ops.CONST:
+    if place is None or not _is_of_words(product) or product.src[2].op is not Ops.CONST:
       return ()
     found.append((product.src[1 - place], 1 - place, product.arg))
   return tuple(found)
@@ -119,9 +126,9 @@ def _vector(parts: Iterable[Iterable[UOp]]) -> UOp:
   return UOp(Ops.VECTORIZE, scalars[0].dtype.vec(len(scalars)), scalars)
 
 
-def _alone(product: UOp, how: SquareProduct) -> UOp:
+def _alone(product: UOp) -> UOp:
   """The product by those of the halves of its words."""
-  a, b, total = product.src
+  (a, b, total), how = product.src, product.arg
   for shift in (0, WORD.bits):
     halves = [(u >> shift).cast(WORD.vec(u.dtype.count)) for u in (a, b)]
     total = UOp(Ops.MMA, total.dtype, (*halves, total), how.halves)
