@@ -31,6 +31,8 @@ class Tensors:
   def __init__(self, ordinary: bool = False) -> None:
     self.ordinary = ordinary
     self.buffers: dict[UOp, Flat] = {}
+    self.given: dict[UOp, Flat] = {}
+    """Values of nodes that are not to be evaluated here: those of kernels written by hand."""
 
   def size(self, value: sint) -> int:
     """A size as a number."""
@@ -46,8 +48,8 @@ class Tensors:
   def value(self, root: UOp) -> Any:
     """The elements of a value, or the writes of an effect. Raises NotImplementedError for what has neither."""
     known: dict[UOp, Any] = {}
-    for u in root.toposort:
-      known[u] = self._node(u, known)
+    for u in root.walk(lambda u: u not in self.given):
+      known[u] = self.given[u] if u in self.given else self._node(u, known)
     return known[root]
 
   def _node(self, u: UOp, known: dict[UOp, Any]) -> Any:
