@@ -14,7 +14,8 @@ from codegen_prefetches import elements
 from tiny_codegen import CacheSizes, LLVMRenderer, PassContext, build_program, cpu_target, run_passes
 from tiny_codegen.kernel.memory import in_register
 from tiny_codegen.kernel.sum_of_products import SumOfProducts
-from tiny_codegen.lower.prefetch import AHEAD, Program, gaps, packed_buffer
+from tiny_codegen.lower.prefetch.gaps import AHEAD, gaps
+from tiny_codegen.lower.prefetch.program import Program, packed_buffer
 from tiny_codegen.opt.neighbours import opts_of
 from tiny_codegen.tiling.choose import _plans
 from tiny_codegen.tiling.cost import TileCost

@@ -12,7 +12,8 @@ from codegen_kernels import data, garbage, loop, over, param
 from codegen_prefetches import PACKED, elements, prefetches
 
 from tiny_codegen import PASSES, CacheSizes, LLVMRenderer, PassContext, compile_kernel, cpu_target, run_passes
-from tiny_codegen.lower.prefetch import AHEAD, prefetch
+from tiny_codegen.lower.prefetch.gaps import AHEAD
+from tiny_codegen.lower.prefetch.insert import prefetch
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp
 
 FEATURES = ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")

@@ -11,7 +11,8 @@ from codegen_kernels import data, garbage, loop, over, param
 from codegen_prefetches import PACKED, prefetches
 
 from tiny_codegen import CacheSizes, LLVMRenderer, PassContext, cpu_target, run_passes
-from tiny_codegen.lower.prefetch import ROWS_AHEAD, prefetch
+from tiny_codegen.lower.prefetch.insert import prefetch
+from tiny_codegen.lower.prefetch.lookups import ROWS_AHEAD
 from tiny_uop import KernelInfo, Ops, UOp, dtypes
 
 CACHES = CacheSizes(32 << 10, 256 << 10, 1 << 20)

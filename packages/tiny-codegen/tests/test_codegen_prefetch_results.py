@@ -13,7 +13,8 @@ from codegen_prefetches import RESULT, elements, prefetches
 
 from tiny_codegen import LLVMRenderer, build_program, compile_kernel, cpu_target
 from tiny_codegen.cost_model import CACHE_LINE as LINE
-from tiny_codegen.lower.prefetch import LEAST_RESULT_STEPS, joined
+from tiny_codegen.lower.prefetch.program import joined
+from tiny_codegen.lower.prefetch.results import LEAST_RESULT_STEPS
 from tiny_uop import KernelInfo, Ops, Opt, OptOps, UOp, dtypes, evaluate
 
 TARGET = LLVMRenderer(cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+sse4.1", "+avx512f", "+avx512vl")))

@@ -69,7 +69,7 @@ class MemoryCost(TileFacts):
 
   def _asked(self, near: float) -> float:
     """How much of the time that memory takes for packing a window is left where the steps of the sum ask for the next
-    one (see `lower/prefetch.py`), with so much local memory in all."""
+    one (see `lower/prefetch/`), with so much local memory in all."""
     room = near + 2 * self._window_bytes() <= self.caches.second * ROOM
     as_it_is = not self.rows_of.computed or bool(self.rows_of.gates)
     return self.cost.prefetched if room and as_it_is and self.c.length >= LEAST_STEPS else 1.0

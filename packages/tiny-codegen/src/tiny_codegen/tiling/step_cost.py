@@ -66,7 +66,7 @@ class StepCost(TileFacts):
 
   def _where_it_is(self, each: float) -> float:
     """Cycles of a step of the sum whose lanes are read from memory. Where steps are far apart, lines of the same sets
-    push each other out; others stay in a cache, and the next ones are asked for meanwhile (see `lower/prefetch.py`)."""
+    push each other out; others stay in a cache, and the next ones are asked for meanwhile (see `lower/prefetch/`)."""
     nbytes = self.row_bytes
     far = [step for r in self.summed if (step := abs(self.lanes_of.step(r) or 0)) >= self.cost.same_sets]
     spread, beyond = self.cost.scattered
