@@ -13,23 +13,19 @@ start:
   %v7 = add nsw i32 %v6, %v2
   br label %loop8
 loop8:
-  %i8 = phi i32 [ 0, %start ], [ %next8, %latch8 ]
-  %v9 = icmp slt i32 %i8, 4
-  br i1 %v9, label %body8, label %done8
-body8:
-  %v10 = getelementptr inbounds float, ptr addrspace(5) %m0, i32 0
-  %v11 = load float, ptr addrspace(5) %v10, align 4
-  %v12 = shl i32 %i8, 6
-  %v13 = add nsw i32 %v7, %v12
-  %v14 = getelementptr inbounds float, ptr addrspace(1) %p1, i32 %v13
-  %v15 = load float, ptr addrspace(1) %v14, align 4
-  %v16 = fadd float %v11, %v15
-  %v18 = getelementptr inbounds float, ptr addrspace(5) %m0, i32 0
-  store float %v16, ptr addrspace(5) %v18, align 4
-  br label %latch8
-latch8:
+  %i8 = phi i32 [ 0, %start ], [ %next8, %loop8 ]
+  %v9 = getelementptr inbounds float, ptr addrspace(5) %m0, i32 0
+  %v10 = load float, ptr addrspace(5) %v9, align 4
+  %v11 = shl i32 %i8, 6
+  %v12 = add nsw i32 %v7, %v11
+  %v13 = getelementptr inbounds float, ptr addrspace(1) %p1, i32 %v12
+  %v14 = load float, ptr addrspace(1) %v13, align 4
+  %v15 = fadd float %v10, %v14
+  %v17 = getelementptr inbounds float, ptr addrspace(5) %m0, i32 0
+  store float %v15, ptr addrspace(5) %v17, align 4
   %next8 = add nsw i32 %i8, 1
-  br label %loop8
+  %v18 = icmp slt i32 %next8, 4
+  br i1 %v18, label %loop8, label %done8
 done8:
   %v19 = getelementptr inbounds float, ptr addrspace(5) %m0, i32 0
   %v20 = load float, ptr addrspace(5) %v19, align 4

@@ -12,7 +12,7 @@ from tiny_runtime.binary import not_for
 from tiny_runtime.generated import compile_generated
 from tiny_runtime.llvm import LLVMError, compile_object, llvm_version
 from tiny_runtime_cpu.host import FORMS, Arch
-from tiny_runtime_cpu.machine import PASSES
+from tiny_runtime_cpu.machine import PASSES, PASSES_ELSEWHERE
 from tiny_uop import NativeCode, UOp
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class CPUCompiler:
       raise not_for(program, f"{FORMS[0]} for {self.arch} or {FORMS[1]} for {self.arch.family}")
     text = program.content.decode()
     try:
-      return compile_object(text, self.arch.processor, PASSES)
+      return compile_object(text, self.arch.processor, PASSES_ELSEWHERE)
     except LLVMError as error:
       raise CompileError(f"LLVM refused program {program.entry!r}: {error}", text) from error
 

@@ -15,7 +15,7 @@ start:
   %v10 = getelementptr inbounds float, ptr addrspace(1) %p3, i32 %v5
   %v11 = load <4 x float>, ptr addrspace(1) %v10, align 4 ; wide 16
   %v12 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v7, <4 x float> %v9, <4 x float> %v11)
-  %v13 = call nsz <4 x float> @llvm.maximum.v4f32(<4 x float> %v12, <4 x float> <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>)
+  %v13 = call nsz <4 x float> @llvm.maximum.v4f32(<4 x float> %v12, <4 x float> zeroinitializer)
   %v15 = getelementptr inbounds float, ptr addrspace(1) %p0, i32 %v5
   store <4 x float> %v13, ptr addrspace(1) %v15, align 4 ; wide 16
   ret void
@@ -35,7 +35,7 @@ start:
   %v10 = getelementptr inbounds float, ptr addrspace(1) %p3, i32 %v5
   %v11 = load <4 x float>, ptr addrspace(1) %v10, align 16
   %v12 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v7, <4 x float> %v9, <4 x float> %v11)
-  %v13 = call nsz <4 x float> @llvm.maximum.v4f32(<4 x float> %v12, <4 x float> <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>)
+  %v13 = call nsz <4 x float> @llvm.maximum.v4f32(<4 x float> %v12, <4 x float> zeroinitializer)
   %v15 = getelementptr inbounds float, ptr addrspace(1) %p0, i32 %v5
   store <4 x float> %v13, ptr addrspace(1) %v15, align 16
   ret void

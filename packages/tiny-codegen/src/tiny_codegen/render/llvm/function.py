@@ -16,6 +16,11 @@ class _Loop:
   head: str
   exit: str
   next: str
+  extent: str
+  place: int
+  """The line of the counter's PHI."""
+  phi: str
+  """That, but for the value from the block that closes the loop, known only then."""
 
 
 @dataclass
@@ -153,28 +158,31 @@ class Function:
     raise used_too_early(uop)
 
   def open_loop(self, uop: UOp, first: str, extent: str) -> None:
-    """Begin a loop whose counter, the value of `uop`, goes from `first` up to but not including `extent`."""
+    """Begin a loop whose counter, the value of `uop`, goes from `first` up to but not including `extent`.
+
+    It is written as LLVM turns all loops (rotated): the end is looked for at the end, and before the loop only where it
+    may be empty.
+    """
     number = self.fresh("")
-    loop = _Loop(f"loop{number}", f"done{number}", f"%next{number}")
-    self._loops[uop] = loop
-    kind, counter, before, body = value_type(uop.dtype), f"%i{number}", self.block, f"body{number}"
-    self.emit(f"br label %{loop.head}")
-    self.label(loop.head)
-    # the counter's next value comes from the block that closes the loop, known only then
-    self.emit(f"{counter} = phi {kind} [ {first}, %{before} ], [ {loop.next}, %latch{number} ]")
-    self.branch(self.let(f"icmp slt {kind} {counter}, {extent}"), body, loop.exit)
-    self.label(body)
+    head, done, counter, kind = f"loop{number}", f"done{number}", f"%i{number}", value_type(uop.dtype)
+    if first.isdecimal() and extent.isdecimal() and int(first) < int(extent):
+      self.emit(f"br label %{head}")
+    else:
+      self.branch(self.let(f"icmp slt {kind} {first}, {extent}"), head, done)
+    phi = f"  {counter} = phi {kind} [ {first}, %{self.block} ]"
+    self.label(head)
+    self._loops[uop] = _Loop(head, done, f"%next{number}", extent, len(self.lines), phi)
+    self.lines.append(phi)
     self.values[uop] = counter
 
   def close_loop(self, uop: UOp) -> None:
     """End the loop of a counter. Raises ValueError when it is not open."""
     if (loop := self._loops.pop(uop, None)) is None:
       raise ValueError(f"END closes {uop!r}, which is not open")
-    latch = loop.head.replace("loop", "latch")
-    self.emit(f"br label %{latch}")
-    self.label(latch)
-    self.emit(f"{loop.next} = add nsw {value_type(uop.dtype)} {self.values[uop]}, 1")
-    self.emit(f"br label %{loop.head}")
+    kind = value_type(uop.dtype)
+    self.emit(f"{loop.next} = add nsw {kind} {self.values[uop]}, 1")
+    self.lines[loop.place] = f"{loop.phi}, [ {loop.next}, %{self.block} ]"
+    self.branch(self.let(f"icmp slt {kind} {loop.next}, {loop.extent}"), loop.head, loop.exit)
     self.label(loop.exit)
 
   @property

@@ -11,6 +11,7 @@ from tiny_uop.truncate import to_bits
 Spaces = tuple[int, int, int]
 
 _FLOATS = {dtypes.float16: "half", dtypes.bfloat16: "bfloat", dtypes.float32: "float", dtypes.float64: "double"}
+ZEROS = frozenset(("0", "false", "0xH0000", "0xR0000", f"0x{0:016X}"))
 _SUFFIX = {dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "f32", dtypes.float64: "f64"}
 
 
@@ -75,6 +76,8 @@ def constant(dtype: DType, value: bool | float | tuple[bool | float, ...]) -> st
   if dtype.count == 1:
     assert not isinstance(value, tuple)
     return _scalar_constant(scalar, value)
-  lanes = value if isinstance(value, tuple) else (value,) * dtype.count
   name = scalar_type(dtype)
-  return "<" + ", ".join(f"{name} {_scalar_constant(scalar, lane)}" for lane in lanes) + ">"
+  if not isinstance(value, tuple):
+    lane = _scalar_constant(scalar, value)
+    return "zeroinitializer" if lane in ZEROS else f"splat ({name} {lane})"
+  return "<" + ", ".join(f"{name} {_scalar_constant(scalar, lane)}" for lane in value) + ">"
