@@ -56,7 +56,7 @@ class ModelBackend(AMDBackend):
 
 
 BACKEND, GFX1100 = ModelBackend(gpus=2), ModelBackend(gpu="gfx1100", gpus=2)
-CODE1100, CODE1201, CODE942, CODE950 = (
-  ModelBackend(gpu=chip, machine_code=True) for chip in ("gfx1100", "gfx1201", "gfx942", "gfx950")
+CODE1100, CODE1201, CODE90A, CODE942, CODE950 = (
+  ModelBackend(gpu=chip, machine_code=True) for chip in ("gfx1100", "gfx1201", "gfx90a", "gfx942", "gfx950")
 )
 """These run the bytes of kernels (`amd_code`)."""

@@ -403,7 +403,7 @@ GUARDED = ["matmul_half", "linear", "matmul_int8"]
 @needs_compiler
 @pytest.mark.parametrize("name", [GUARDED[0], *[pytest.param(n, marks=pytest.mark.nightly) for n in GUARDED[1:]]])
 @pytest.mark.parametrize(
-  "chip", ["1100", *[pytest.param(n, marks=pytest.mark.nightly) for n in ("1201", "942", "950")]]
+  "chip", ["1100", "90a", *[pytest.param(n, marks=pytest.mark.nightly) for n in ("1201", "942", "950")]]
 )
 def test_all_lanes_are_on_in_products_of_matrices(chip: str, name: str) -> None:
   """LLVM 22 moves RDNA 3's matrix instructions behind the branch on which lanes store, if nothing keeps them."""
@@ -419,6 +419,6 @@ def test_conformance_of_machine_code(chip: str) -> None:
 
 @pytest.mark.nightly
 @needs_compiler
-@pytest.mark.parametrize("chip", ["1100", "1201", "942", "950"])
+@pytest.mark.parametrize("chip", ["1100", "1201", "90A", "942", "950"])
 def test_conformance_of_all_machine_code(chip: str) -> None:
   conformance("kfd_backend", "level", name=f"CODE{chip}")

@@ -156,3 +156,140 @@ def test_loads_that_transpose(name: str) -> None:
 def test_loads_that_transpose_take_all_lanes() -> None:
   with pytest.raises(Fault, match="a transposing load takes all lanes"):
     transposed("ds_read_b64_tr_b16", [ISA.s_mov_b32(exec_lo, 1)])
+
+
+WIDER = [f"{wide}_{kind}" for wide in ("f32", "f16") for kind in ("fp8", "bf8")]
+WIDER += [f"pk_{wide}_{kind}" for wide in ("f32", "f16", "bf16") for kind in ("fp8", "bf8", "fp4")]
+WIDER += [f"pk32_{wide}_{kind}" for wide in ("f32", "f16", "bf16") for kind in ("fp6", "bf6")]
+NARROWER = [f"pk_{kind}_{wide}" for wide in ("f32", "f16", "bf16") for kind in ("fp8", "bf8", "fp4")]
+NARROWER += [f"pk32_{kind}_{wide}" for wide in ("f16", "bf16") for kind in ("fp6", "bf6")]
+SIZES = {"f32": 32, "f16": 16, "bf16": 16, **{kind: row[1] for kind, row in FORMATS.items()}}
+
+
+def parts(name: str) -> tuple[int, str, str]:
+  """How many numbers, of which type they become and were."""
+  *how, result, source = name.split("_")
+  return {"pk": 2, "pk32": 32}.get("".join(how), 1), result, source
+
+
+def bits_of(kind: str, numbers: Array) -> Array:
+  """The bits of numbers that are ones of a type."""
+  if kind == "f16":
+    with np.errstate(over="ignore"):
+      return numbers.astype(np.float16).view(np.uint16)
+  words = numbers.astype(np.float32).view(np.uint32)
+  return words if kind == "f32" else words >> 16
+
+
+def numbers_of(kind: str, words: Array) -> Array:
+  if kind == "f16":
+    return words.astype(np.uint16).view(np.float16).astype(np.float64)
+  return (words.astype(np.uint32) << (0 if kind == "f32" else 16)).view(np.float32).astype(np.float64)
+
+
+def nearest(kind: str, x: float) -> int:
+  """The code nearest to a number, the even one of two: by the distance to all of them. Behind the last one comes what
+  is too large."""
+  bits = SIZES[kind]
+  table = values_of(kind)[: 1 << (bits - 1)]
+  most = int(np.flatnonzero(np.isfinite(table))[-1])
+  codes = np.append(table[: most + 1], 2 * table[most] - table[most - 1])
+  distance = np.abs(codes - min(abs(x), codes[-1]))
+  best = min(np.flatnonzero(distance == distance.min()), key=lambda code: int(code) & 1)
+  beyond = {"fp8": 0x7F, "bf8": 0x7C}.get(kind, most)
+  return int(np.signbit(x)) << (bits - 1) | (int(best) if best <= most else beyond)
+
+
+def converted(name: str, given: Array, scales: Array, tail: str = "", old: int = 0xA5C396F0) -> Array:
+  """The registers of results, from those of sources: a row for each lane. With two sources they are side by side."""
+  count, result, source = parts(name)
+  words = max(1, count * SIZES[result] // 32)
+  two = count == 2 and source == "f32"
+  out, first, last = np.zeros((words, LANES), np.uint32), 16, 16 + given.shape[1] - 1
+  body: list[Any] = [ISA.v_lshlrev_b32(v[0], 2, v[0]), *MOVE.addresses(s[4:5])]
+  body += [MOVE.load(v[first + k], v[0], s[4:5], 4 * LANES * k) for k in range(given.shape[1])]
+  body += [*MOVE.addresses(s[4:5], 8), MOVE.load(v[2], v[0], s[4:5]), *MOVE.wait()]
+  body += [ISA.v_mov_b32(v[64 + k], old) for k in range(words)]
+  span = "v16, v17" if two else f"v[16:{last}]" if last > 16 else "v16"
+  to = f"v[64:{63 + words}]" if words > 1 else "v64"
+  body += [f"v_cvt_scalef32_{name} {to}, {span}, v2{tail}", "s_nop 2", *MOVE.addresses(s[4:5], 16)]
+  for k in range(words):  # an offset has 12 bits
+    body.append(MOVE.store(v[0], v[64 + k], s[4:5], 4 * LANES * (k % 16)))
+    body += [ISA.v_add_u32(v[0], 4096, v[0])] if k % 16 == 15 else []
+  launched("gfx950", [*body, ISA.s_endpgm()], [np.ascontiguousarray(given.T), scales, out])
+  return out.T
+
+
+def scales_of(free: Any) -> tuple[Array, Array]:
+  """(float32 numbers, of which the exponents count, and the powers of two that they stand for)."""
+  exponents = free.integers(122, 132, LANES)
+  return (exponents << 23 | free.integers(0, 1 << 23, LANES)).astype(np.uint32), 2.0 ** (exponents - 127)
+
+
+def unpacked(rows: Array, bits: int) -> Array:
+  """Fields of this many bits of the registers of each lane."""
+  whole = [sum(int(word) << 32 * n for n, word in enumerate(row)) for row in rows]
+  return np.array([[x >> bits * n & (1 << bits) - 1 for n in range(32 * rows.shape[1] // bits)] for x in whole])
+
+
+@pytest.mark.parametrize("name", WIDER)
+def test_numbers_that_become_wider(name: str) -> None:
+  free, (count, result, source) = np.random.default_rng(len(name)), parts(name)
+  scales, factors = scales_of(free)
+  of = values_of(source)
+  chosen = free.choice(
+    np.flatnonzero(np.isfinite(of)), (LANES, max(1, count * SIZES[source] // 32) * 32 // SIZES[source])
+  )
+  found = converted(name, np.array([packed(list(row), SIZES[source]) for row in chosen], np.uint32), scales)
+  wanted = bits_of(result, of[chosen[:, :count]] * factors[:, None])
+  assert (unpacked(found, SIZES[result])[:, :count] == wanted).all()
+
+
+@pytest.mark.parametrize("name", NARROWER)
+def test_numbers_that_become_narrower(name: str) -> None:
+  """Random ones, those halfway between two, and some that are too large."""
+  free, (count, result, source) = np.random.default_rng(len(name)), parts(name)
+  scales, factors = scales_of(free)
+  table = values_of(result)
+  table = np.sort(table[np.isfinite(table)])
+  middle = (table[1:] + table[:-1]) / 2
+  pool = np.concatenate([middle, table, free.uniform(-1.2, 1.2, 200) * table[-1], [table[-1] * 1.5, -table[-1] * 9]])
+  bits = bits_of(source, free.choice(pool, (LANES, count)) * factors[:, None])
+  exact = numbers_of(source, bits) / factors[:, None]
+  given = np.array([packed(list(row), SIZES[source]) for row in bits], np.uint32)
+  found = unpacked(converted(name, given, scales), SIZES[result])[:, :count]
+  assert (found == np.array([[nearest(result, x) for x in row] for row in exact])).all()
+
+
+POSITIONS = [("pk_fp8_f32", n, f" op_sel:[0,0,0,{n}]") for n in range(2)]
+POSITIONS += [("pk_fp8_f16", n, f" op_sel:[0,0,{n}]") for n in range(2)]
+POSITIONS += [("pk_fp4_f32", n, f" op_sel:[0,0,{n & 1},{n >> 1}]") for n in range(4)]
+
+
+@pytest.mark.parametrize("name,at,tail", POSITIONS)
+def test_the_rest_of_a_register_stays(name: str, at: int, tail: str) -> None:
+  free, (count, result, source) = np.random.default_rng(0), parts(name)
+  scales, factors = scales_of(free)
+  bits = bits_of(source, free.uniform(-6, 6, (LANES, count)) * factors[:, None])
+  exact, given = numbers_of(source, bits) / factors[:, None], [packed(list(row), SIZES[source]) for row in bits]
+  found, width = converted(name, np.array(given, np.uint32), scales, tail), count * SIZES[result]
+  made = [sum(nearest(result, x) << SIZES[result] * n for n, x in enumerate(row)) << width * at for row in exact]
+  kept = 0xA5C396F0 & ~((1 << width) - 1 << width * at)
+  assert [int(x) for x in found[:, 0]] == [kept | x for x in made]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_which_number_of_a_register_is_read(at: int) -> None:
+  scales, words = np.full(LANES, 0x3F800000, np.uint32), np.full((LANES, 1), 0x44403830, np.uint32)
+  tail = f" op_sel:[{at & 1},{at >> 1}]"
+  wide = np.array([values_of("fp8")[code] for code in (0x30, 0x38, 0x40, 0x44)], np.float32)
+  assert (converted("f32_fp8", words, scales, tail).view(np.float32) == wide[at]).all()
+  half = converted("f16_fp8", words, scales, f" op_sel:[{at & 1},{at >> 1},1]")
+  assert (half == int(wide[at].astype(np.float16).view(np.uint16)) << 16 | 0x96F0).all()
+  pair = [values_of("fp4")[0x44403830 >> 8 * at + 4 * n & 15] for n in range(2)]
+  assert (converted("pk_f32_fp4", words, scales, tail).view(np.float32) == pair).all()
+
+
+def test_what_is_not_said_to_happen() -> None:
+  with pytest.raises(Fault, match="a NaN becomes a number of 4 bits"):
+    converted("pk_fp4_f32", np.full((LANES, 2), 0x7FC00000, np.uint32), np.full(LANES, 0x3F800000, np.uint32))

@@ -79,6 +79,16 @@ OF_GFX950 = (
 """What gfx950 has more, which LLVM 19 does not know: the instruction, one that is laid out alike and its form, and the
 constant bits. As LLVM 22 has them; products of matrices have operands of twice the size, those of f8f6f4 of 256 bits,
 192 or 128, as CBSZ and BLGP say."""
+SCALED = {
+  0x35: """pk_fp8_f32 pk_bf8_f32 sr_fp8_f32 sr_bf8_f32 pk_f32_fp8 pk_f32_bf8 f32_fp8 f32_bf8 pk_fp4_f32 sr_pk_fp4_f32
+    pk_f32_fp4 pk_fp8_f16 pk_bf8_f16 sr_fp8_f16 sr_bf8_f16 pk_fp8_bf16 pk_bf8_bf16 sr_fp8_bf16 sr_bf8_bf16 pk_f16_fp8
+    pk_f16_bf8 f16_fp8 f16_bf8 pk_fp4_f16 pk_fp4_bf16 sr_pk_fp4_f16 sr_pk_fp4_bf16 pk_f16_fp4 pk_bf16_fp4
+    2xpk16_fp6_f32 2xpk16_bf6_f32 sr_pk32_fp6_f32 sr_pk32_bf6_f32 pk32_f32_fp6 pk32_f32_bf6 pk32_fp6_f16 pk32_fp6_bf16
+    pk32_bf6_f16 pk32_bf6_bf16 sr_pk32_fp6_f16 sr_pk32_fp6_bf16 sr_pk32_bf6_f16 sr_pk32_bf6_bf16 pk32_f16_fp6
+    pk32_bf16_fp6 pk32_f16_bf6 pk32_bf16_bf6""".split(),
+  0x69: ["pk_bf16_fp8", "pk_bf16_bf8"],
+}
+"""V_CVT_SCALEF32_* of gfx950, by the operation of VOP3 that the first of a row has."""
 TRUTH = "bitop3=8.3.3+59.6.2+61.0.3"
 """The field of V_BITOP3: eight bits in the places of signs and scales."""
 ANONYMOUS = {
@@ -248,6 +258,51 @@ def add_gfx950(merged: dict[tuple[Any, ...], list[list[str]]]) -> None:
       )
 
 
+def scaled_operands(name: str) -> tuple[str, list[tuple[str, bool]], int]:
+  """Of a conversion with a scale: the kind of its result, those of its sources and whether they can have signs, and how
+  many bits of op_sel there are. With `sr` one source is random bits; the last one is the scale."""
+  *how, result, source = name.split("_")
+  bits = {kind: int(kind.lstrip("bfp")) for kind in (result, source)}
+  if "pk32" in how or "2xpk16" in how:
+    each = [(f"v{bits[source]}", False)] if "pk32" in how else [("v16", False), ("v16", False)]
+    return f"v{bits[result]}", [*each, *[("V.b32", False)] * ("sr" in how), ("V.f32", False)], 0
+  sixteen = {"f16": "V.v2f16", "bf16": "V.v2b16"} if "pk" in how else {"f16": "V.f16", "bf16": "V.b16"}
+  kind = {**sixteen, "f32": "V.v2f32" if how == ["sr", "pk"] else "V.f32"}.get(source, "V.b32")
+  count = 2 if how == ["pk"] and source == "f32" else 1
+  sources = [*[(kind, bits[source] > 8)] * count, *[("V.b32", False)] * ("sr" in how), ("V.f32", True)]
+  return (
+    "v2" if how == ["pk"] and result == "f32" else "v1",
+    sources,
+    4 if len(sources) == 3 or bits[result] == 4 else 3,
+  )
+
+
+def add_scaled(merged: dict[tuple[Any, ...], list[list[str]]]) -> None:
+  """Rows of SCALED."""
+  for name, code in ((name, first + n) for first, names in SCALED.items() for n, name in enumerate(names)):
+    result, sources, selects = scaled_operands(name)
+    runs, kinds, written_as = {"vdst": "0.0.8"}, {"vdst": result}, ["$vdst"]
+    for n in range(max(len(sources), selects - 1)):
+      parts = [f"{8 + n}.1.1", f"{61 + n}.0.1"] if n < len(sources) and sources[n][1] else []
+      parts += [f"{11 + n}.2.1"] * (selects > 0) + ["14.3.1"] * (selects > 0 and n == 0)
+      if n < len(sources):
+        runs[f"src{n}"], kinds[f"src{n}"] = f"{32 + 9 * n}.0.9", sources[n][0]
+        written_as.append(f"$src{n}_modifiers" if sources[n][1] else f"$src{n}")
+      if parts:
+        runs[f"src{n}_modifiers"], kinds[f"src{n}_modifiers"] = "+".join(parts), "FP32InputMods"
+    if selects:
+      kinds["op_sel"] = "op_sel0"
+    kinds = dict(sorted(kinds.items()))
+    free = sum(((1 << int(run.split(".")[2])) - 1) << int(run.split(".")[0]) for all_of in runs.values()
+               for run in all_of.split("+"))  # fmt: skip
+    fields = " ".join(f"{key}={run}" for key, run in sorted(runs.items()))
+    tail = ", ".join(written_as) + "$op_sel" * (selects > 0)
+    value, mask = hex(0xD2000000 | code << 16), hex((1 << 64) - 1 & ~free)
+    merged[f"v_cvt_scalef32_{name}", "", "", 8, tail, fields, tuple(kinds), value, mask].append(
+      ["gfx950", *kinds.values()]
+    )
+
+
 def table(records: dict[str, Any], family: str, chips: tuple[str, ...]) -> str:
   """The text of a family's table."""
   merged: dict[tuple[Any, ...], list[list[str]]] = defaultdict(list)
@@ -293,6 +348,7 @@ def table(records: dict[str, Any], family: str, chips: tuple[str, ...]) -> str:
     merged[key].append([",".join(allowed), *used.values()])
   if family == "cdna":
     add_gfx950(merged)
+    add_scaled(merged)
   have = {(key[0], key[1]) for key in merged if key[2] == "t16"}
   for key, columns in list(merged.items()) if family == "rdna3" else ():
     if key[:2] not in have and (halves := halves_of(key[0])) and len(columns) == 1:

@@ -31,7 +31,8 @@ FLOATS = dict(zip(range(240, 249), (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 
 _KEEPS = re.compile(r"v_(fma|mad_[ui]16|div_fixup|min3|max3|med3|add_nc_i16|sub_nc_i16)")
 """Instructions of CDNA that leave the other half of a register as it is; the others clear it."""
 _TRANS = re.compile(r"v_(rcp|rsq|sqrt|exp|log|sin|cos)_")
-_ELEMENTS = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3, "i8": 4, "iu8": 4, "u8": 5, "iu4": 6, "fp8": 7, "bf8": 8}
+_ELEMENTS = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3, "i8": 4, "iu8": 4, "u8": 5, "iu4": 6, "fp8": 7, "bf8": 8,
+             "fp6": 11, "bf6": 12, "fp4": 13}  # fmt: skip
 _NARROW = (7, 8, 11, 12, 13)
 """Types of numbers as CBSZ and BLGP name them: fp8, bf8, fp6, bf6, fp4."""
 
@@ -280,6 +281,8 @@ class _Taken:
     self.modifiers()
     if name.startswith(("v_wmma", "v_mfma", "v_smfma", "v_swmma")):
       return self.matrix()
+    if name.startswith("v_cvt_scalef32_"):
+      return self.scaled_conversion()
     if name == "v_nop":
       return self.done(name)
     if name in ("v_readlane_b32", "v_readfirstlane_b32"):
@@ -437,6 +440,32 @@ class _Taken:
     for slot in range(3):
       self.source(slot, f"src{slot}", "f16" if op.mods[slot] & HIGH else "f32")
     return self.done(self.name.replace("mad", "fma"))
+
+  def scaled_conversion(self) -> list[Op]:
+    """Numbers that become wider or narrower, with a scale; not those that round by chance."""
+    op, values = self.op, self.values
+    *how, result, source = self.name.removeprefix("v_cvt_scalef32_").split("_")
+    if how not in ([], ["pk"], ["pk32"]):
+      raise self.unknown()
+    op.offset, op.offset2, op.dst = _ELEMENTS[source], _ELEMENTS[result], self.result()
+    op.words, op.space = {"pk": 2, "pk32": 32}.get("".join(how), 1), 2 if how == ["pk"] and source == "f32" else 1
+    selects = [values.get(f"src{n}_modifiers", 0) for n in range(3)]
+    low, high, first = (int(bool(bits & HALF)) for bits in selects)
+    last, narrow = int(bool(selects[0] & HIGH)), source[-2:] not in ("32", "16")
+    # which of a register's numbers, or pairs of them, are read and written: of those that fill it there is no choice
+    several = 4 if source == "fp4" or not how else 2
+    if how != ["pk32"]:
+      op.parts = 32 // several * (low + 2 * high) if narrow else 0
+      op.bytes = 8 * (first + 2 * last) if result == "fp4" else 16 * last
+    whole = result == "f32" or how and result[-2:] == "16"
+    if (low or high) and not narrow or high and several == 2 or op.bytes and whole or first and result != "fp4":
+      raise self.unknown()
+    for slot in range(op.space + 1):
+      self.source(slot, f"src{slot}", "f32" if slot == op.space or source == "f32" else "b32")
+      op.mods[slot] &= NEG | ABS
+    if op.mods[0] and how == ["pk"] and source != "f32":
+      raise self.unknown()  # which of two it is done to
+    return self.done("v_cvt_scalef32")
 
   def narrow_product(self) -> list[Op]:
     """A product of numbers of 8, 6 or 4 bits, with scales or without."""

@@ -34,7 +34,7 @@ from tiny_asm_amd import AsmError, decode
 from tiny_asm_amd.table import family_of
 
 HERE = Path(__file__).parent
-HEADERS = ("core.h", "numbers.h", "memory.h", "lanes.h", "matrix.h", "run.h")
+HEADERS = ("core.h", "numbers.h", "memory.h", "lanes.h", "matrix.h", "conversions.h", "run.h")
 FLAGS = (
   "-std=c++17",
   "-fPIC",
@@ -215,15 +215,10 @@ def _given(launch: Launch, family: str) -> _Launch:
   """What registers have at first, and how many there are: "Kernel Descriptor" in LLVM's guide."""
   rsrc3, rsrc1, rsrc2 = struct.unpack_from("<III", launch.descriptor, 44)
   properties, preload = struct.unpack_from("<HH", launch.descriptor, 56)
-  if (
-    properties & 0b100110
-    or preload
-    or properties & 1
-    and family != "cdna"
-    or properties & 1
-    and launch.chip != "gfx90a"
-  ):
-    raise Unknown(f"a descriptor with properties {properties:#x}, {preload:#x}")
+  # before gfx940, four registers are a buffer for private memory, and two say where that begins: nobody wrote them here
+  segments = properties & 0b100001 if launch.chip in ("gfx900", "gfx908", "gfx90a") else 0
+  if properties & 0b100111 & ~segments or preload or segments and launch.private_bytes:
+    raise Unknown(f"a descriptor with properties {properties:#x}, {preload:#x}, private memory {launch.private_bytes}")
   vectors = 8 * ((rsrc1 & 63) + 1)
   accumulators = 0
   if family == "cdna":
@@ -235,8 +230,8 @@ def _given(launch: Launch, family: str) -> _Launch:
     private_bytes=launch.private_bytes, vectors=min(vectors, 256), accumulators=min(accumulators, 256),
     user_count=users, group_register=-1 if family == "rdna4" else users, group_bits=rsrc2 >> 7 & 7,
     packed=rsrc2 >> 11 & 3,
-    argument_register=0 if properties >> 3 & 1 else -1, float_mode=rsrc1 >> 12 & 255, ieee=rsrc1 >> 23 & 1,
-    backwards=int(launch.backwards), most_steps=MOST_STEPS, hazards=_hazards(launch.chip),
+    argument_register=4 * (segments & 1) if properties >> 3 & 1 else -1, float_mode=rsrc1 >> 12 & 255,
+    ieee=rsrc1 >> 23 & 1, backwards=int(launch.backwards), most_steps=MOST_STEPS, hazards=_hazards(launch.chip),
   )  # fmt: skip
   given.groups[:], given.threads[:] = launch.groups, launch.threads
   given.counters[:] = [name.encode() for name in COUNTERS[family]]

@@ -397,7 +397,7 @@ SPECIAL = {
   "v_bitop3_b32": "looked_up<u32>(w, o)", "v_bitop3_b16": "looked_up<u16>(w, o)",
   "v_mad_u64_u32": "wide_product<u32>(w, o)", "v_mad_i64_i32": "wide_product<i32>(w, o)",
   "v_fma_mix_f32": "mixed(w, o, 0)", "v_fma_mixlo_f16": "mixed(w, o, 1)", "v_fma_mixhi_f16": "mixed(w, o, 2)",
-  "v_wmma": "wmma(w, o)", "v_mfma": "mfma(w, o)",
+  "v_cvt_scalef32": "scaled_conversion(w, o)", "v_wmma": "wmma(w, o)", "v_mfma": "mfma(w, o)",
   "global_load": "global_load(w, o)", "global_store": "global_store(w, o)",
   "scratch_load": "private_load(w, o)", "scratch_store": "private_store(w, o)",
   "ds_swap2_b32": "shared_swap2<u32>(w, o)", "ds_swap2_b64": "shared_swap2<u64>(w, o)",

@@ -6,12 +6,8 @@ static int size_of(int kind) {  // bits
   return kind == F64 ? 64 : kind == F32 ? 32 : kind <= BF16 ? 16 : kind == IU4 || kind == FP4 ? 4 : kind >= FP6 ? 6 : 8;
 }
 
-// Element `index` of those that a lane has in registers from `reg` on; integers, too.
-static f64 element(Wave& w, int reg, int lane, int index, int kind, bool sign) {
-  int bits = size_of(kind), at = index * bits;
-  if (bits == 64) return double_of(w.v[reg + 2 * index][lane] | u64(w.v[reg + 2 * index + 1][lane]) << 32);
-  u32 x = w.v[reg + at / 32][lane] >> at % 32;
-  if (at % 32 + bits > 32) x |= w.v[reg + at / 32 + 1][lane] << (32 - at % 32);
+// The number that bits are; integers, too.
+static f64 number_of(u32 x, int kind, bool sign) {
   switch (kind) {
     case F32: return float_of(x);
     case F16: return f32(half_of(x));
@@ -27,6 +23,15 @@ static f64 element(Wave& w, int reg, int lane, int index, int kind, bool sign) {
     case FP4: return small_float(x, 2, 1);
   }
   return 0;
+}
+
+// Element `index` of those that a lane has in registers from `reg` on.
+static f64 element(Wave& w, int reg, int lane, int index, int kind, bool sign) {
+  int bits = size_of(kind), at = index * bits;
+  if (bits == 64) return double_of(w.v[reg + 2 * index][lane] | u64(w.v[reg + 2 * index + 1][lane]) << 32);
+  u32 x = w.v[reg + at / 32][lane] >> at % 32;
+  if (at % 32 + bits > 32) x |= w.v[reg + at / 32 + 1][lane] << (32 - at % 32);
+  return number_of(x, kind, sign);
 }
 
 // Where of 4 elements that follow one another each of two is, 2 bits for each: the lane's own, of the set that the
