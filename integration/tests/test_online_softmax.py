@@ -391,7 +391,9 @@ def test_gradients_are_one_kernel(device: str) -> None:
     check_gradients(2, 64, 64, 16, 16, 0.25, "causal", False)
 
 
-@pytest.mark.parametrize("mask", ["window", "random", pytest.param("dropout", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+  "mask", ["window", *[pytest.param(m, marks=pytest.mark.nightly) for m in ("random", "dropout")]]
+)
 def test_gradients_of_other_lengths_and_widths(mask: str) -> None:
   check_gradients(3, 145, 131, 16, 24, 0.5, mask, mask == "window")
 
@@ -416,6 +418,32 @@ def test_any_gradients(**case: Any) -> None:
   if case["mask"] == "window" and case["length"] > case["seen"] + 39:
     case["mask"] = "causal"  # no row sees nothing
   check_gradients(**case)
+
+
+@pytest.mark.parametrize("heads", [2, pytest.param(1, marks=pytest.mark.nightly)])
+def test_weights_that_are_dropped_are_drawn_again(heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Kernels of blocks leave out what kernels with memory for all pairs do, and no mask has memory."""
+  monkeypatch.setattr(blocks, "LEAST_HEADS", 2)
+
+  def computed(in_blocks: bool) -> list[Array]:
+    Tensor.manual_seed(7)
+    q, k, v = (Tensor(normal(n, heads, 67, 16)).realize().requires_grad_() for n in range(3))
+    with Tensor.train():
+      got = q.scaled_dot_product_attention(k, v, dropout_p=0.3)
+    got.square().sum().backward()
+    results = [got, *[x.grad for x in (q, k, v) if x.grad is not None]]
+    made = [call.src[0] for call in realize.plan_tensors(results)[0].src if call.src[0].op is Ops.SINK]
+    names = [kernel.arg.name for kernel in made]
+    assert in_blocks == any(name.startswith("softmax_gradients") for name in names)
+    assert not in_blocks or f"elementwise_{heads * 67 * 67}" not in names
+    got.realize(*results[1:])
+    return [x.numpy() for x in results]
+
+  found = computed(True)
+  monkeypatch.setattr(realize, "local_memory", lambda device: None)
+  schedule_cache_clear()
+  for a, b in zip(found, computed(False), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_gradients_of_keys_that_heads_share() -> None:

@@ -137,9 +137,8 @@ class TensorBase:
     gather = isclose = isinf = lerp = log_softmax = matmul = movedim = nonzero = pad = realize = _of_its_own
     repeat_interleave = requires_grad_ = roll = round = scatter = scatter_reduce = searchsorted = _of_its_own
     shard_like = shrink = softmax = squeeze = to = transpose = tril = unsqueeze = vector_norm = where = _of_its_own
-    _alike = _along = _ascending_keys = _as_float = _bits = _count_up = _filled = _filled_up = _flat_in = _float_pow = (
-      _of_its_own
-    )
+    _alike = _along = _ascending_keys = _as_float = _bits = _count_up = _dropout = _filled = _of_its_own
+    _filled_up = _flat_in = _float_pow = _of_its_own
     _gather_axes = _hot = _in_pieces_of = _index_vector = _lying_along = _pad_zeros = _ranked = _reduce = _of_its_own
     _reduced = _select_axis = _softmax_or_zeros = _spaced = _sum_of_products = _view_of = _write_hot = _of_its_own
     meshgrid = split = unravel_index = _several

@@ -280,7 +280,9 @@ def weighted_sum(value: UOp, loops: Sequence[UOp]) -> WeightedSum | None:
     of_terms = [c for c in conditions if j in c.ranges]
     if any(not f.ranges.isdisjoint(columns) for f in [*of_pairs, *of_terms]):
       continue
-    if of_terms and not any(_always(together(of_terms), j, seen) for seen in (ZERO, lane)):
+    # those dropped at random are so whatever their row is; it is 0/0 by other masks only
+    masks = [c for c in of_terms if not any(u.op is Ops.THREEFRY for u in c.toposort)]
+    if masks and not any(_always(together(masks), j, seen) for seen in (ZERO, lane)):
       continue  # a row of which no term counts is 0, whatever its weights are
     one, zero = UOp.const(wide, 1), UOp.const(wide, 0)
     of_pairs += [c.where(one, zero) for c in of_terms]

@@ -210,7 +210,7 @@ class MatmulMixin(TensorBase):
       attn_mask = scores.const_like(True, dtypes.bool).tril()
     if attn_mask is not None:
       scores = attn_mask.where(scores, -math.inf) if dtypes.is_bool(attn_mask.dtype) else scores + attn_mask
-    weights = scores._softmax_or_zeros()._as_dtype(q.dtype).dropout(dropout_p)
+    weights = scores._softmax_or_zeros()._as_dtype(q.dtype)._dropout(dropout_p, kept=False)
     if not is_causal:
       return weights.matmul(value)
     # the mask once more, where it says how far each sum goes

@@ -252,6 +252,10 @@ class RandomMixin(TensorBase):
 
   def dropout(self, p: float = 0.5) -> Self:
     """Zeros with probability `p`, the rest scaled by 1/(1-p), while `Tensor.training`; otherwise itself."""
+    return self._dropout(p, kept=True)
+
+  def _dropout(self, p: float, kept: bool) -> Self:
+    """`dropout`. What is left out is `kept` in memory, or drawn again from its counters wherever it is used."""
     if not 0.0 <= p <= 1.0:
       raise ValueError(f"dropout probability must be between 0 and 1, got {p}")
     if not type(self).training or p == 0:
@@ -259,7 +263,8 @@ class RandomMixin(TensorBase):
     if p == 1:
       return self.mul(0)
     keep = self.rand(*self.shape, device=self.device, dtype=dtypes.float32, contiguous=False) >= p
-    return keep._in_pieces_of(self).contiguous().where(self / (1 - p), 0)
+    keep = keep._in_pieces_of(self)
+    return (keep.contiguous() if kept else keep).where(self / (1 - p), 0)
 
   @known_as(seed="key")
   def threefry(self, key: Self) -> Self:
