@@ -49,6 +49,16 @@ def test_rows_are_asked_for_some_before(width: int, count: int, ahead: int) -> N
     assert there.vmin == there.vmax == min(at[0] * 32 + at[1] + ahead, 9 * 32 - 1)
 
 
+@pytest.mark.parametrize("width", [100, 300])
+def test_nothing_behind_a_row_is_asked_for(width: int) -> None:
+  """The last vector has lanes beyond the row, which may be in another line."""
+  lines = asked(bags(9, 32, 4096, width))
+  (number,) = {u for line in lines for u in line.toposort if u.op is Ops.LOAD}
+  first = number.const_like(0)
+  places = [line.src[0].src[1].substitute({number: first}) for line in lines]
+  assert max(place.vmax for place in places) == width - 1
+
+
 def test_small_tables_and_long_rows_are_left_to_the_processor() -> None:
   assert asked(bags(9, 32, 256, 64)) == []
   assert asked(bags(9, 32, 4096, 64), CacheSizes(32 << 10, 64 << 20, 1 << 30)) == []

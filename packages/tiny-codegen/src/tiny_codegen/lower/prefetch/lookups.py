@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from tiny_codegen.kernel.expressions import split_constant, stride
+from tiny_codegen.kernel.expressions import clauses, split_constant, stride
 from tiny_codegen.lower.prefetch.program import (
   GAP,
   Program,
@@ -16,7 +16,7 @@ from tiny_codegen.lower.prefetch.program import (
   plus,
   spans_of,
 )
-from tiny_uop import Ops, UOp
+from tiny_uop import DType, Ops, UOp
 
 ROWS_AHEAD = 16
 """Rows of a table after which a loop reads the one that it asks for; of rows of more than FEW_ROW_LINES half as many,
@@ -38,7 +38,7 @@ def looked_up(program: Program) -> dict[UOp, list[UOp]]:
     rows = [u for u in reads if u.src[0].src[0] in large and u.dtype.count > 1 and u.src[0].src[1].dtype.count == 1]
     lines: list[tuple[UOp, UOp, int]] = []
     pieces = 1
-    for (pointer, offset), spans in spans_of((_without_gate(u.src[0]), u.dtype) for u in rows).items():
+    for (pointer, offset), spans in spans_of((_without_gate(u.src[0]), _part_read(u)) for u in rows).items():
       if offset is not None and not known.isdisjoint(offset.toposort):
         bytes_of_lines = itertools.chain(*[lines_of(first, behind) for first, behind in joined(spans, GAP)])
         lines += [(pointer, offset, byte) for byte in bytes_of_lines]
@@ -60,6 +60,13 @@ def _without_gate(index: UOp) -> UOp:
   if offset is not None and offset.op is Ops.WHERE:
     return index.replace(src=(index.src[0], plus(offset.src[1], offset.const_like(constant))))
   return index.replace(src=index.src[:2])
+
+
+def _part_read(load: UOp) -> DType:
+  """The type of a LOAD up to the last lane that its gate may open: the last vector of a row reaches beyond the row."""
+  known = [c.arg for g in load.src[0].src[2:] for c in clauses(g) if c.op is Ops.CONST and isinstance(c.arg, tuple)]
+  last = max((lane for lane in range(load.dtype.count) if all(lanes[lane] for lanes in known)), default=0)
+  return load.dtype.scalar().vec(last + 1)
 
 
 def _further_on(load: UOp, loop: UOp, program: Program, rows: int) -> UOp | None:
