@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tiny_tensor.realize as realize
 from tiny_sched import schedule_cache_clear
-from tiny_sched.softmax import blocks
+from tiny_sched.softmax import blocks, candidates
 from tiny_tensor import Tensor, Variable
 from tiny_uop import Ops, PtrDType, dtypes
 from tiny_uop.context import Context
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 @pytest.fixture(autouse=True)
 def every_size() -> Iterator[None]:
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(blocks, "LEAST_SCORES", 0)
+    patch.setattr(candidates, "LEAST_SCORES", 0)
     patch.setattr(blocks, "LEAST_HEADS", 1)
     patch.setattr(realize, "local_memory", lambda device: 0)
     schedule_cache_clear()
@@ -216,7 +216,7 @@ def test_no_maximum_of_something_else() -> None:
 
 
 def test_short_rows_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(blocks, "LEAST_SCORES", 64 * 64 + 1)
+  monkeypatch.setattr(candidates, "LEAST_SCORES", 64 * 64 + 1)
   q, k, v = (Tensor(normal(n, 2, 64, 16)) for n in range(3))
   assert not is_one_kernel(q.scaled_dot_product_attention(k, v))
 

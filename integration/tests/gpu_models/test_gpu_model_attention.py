@@ -19,7 +19,7 @@ from gpu_model.toolchain import compiler
 from tiny_runtime import Device
 from tiny_runtime.opened import OpenDevice
 from tiny_sched import schedule_cache_clear
-from tiny_sched.softmax import blocks
+from tiny_sched.softmax import candidates
 from tiny_tensor import Tensor
 from tiny_tensor.realize import plan_tensors
 from tiny_uop import Ops, PtrDType
@@ -39,7 +39,7 @@ GPUS = ["GFX1100", *NIGHTLY]
 @pytest.fixture(autouse=True)
 def every_size() -> Iterator[None]:
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(blocks, "LEAST_SCORES", 0)
+    patch.setattr(candidates, "LEAST_SCORES", 0)
     schedule_cache_clear()
     yield
   schedule_cache_clear()

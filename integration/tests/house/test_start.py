@@ -55,3 +55,11 @@ def test_a_first_result_with_its_kernels_in_the_cache(tmp_path: Path) -> None:
   assert plugins.keys() <= {"tiny_runtime_amd", "tiny_runtime_nv", "tiny_runtime_metal"}
   assert all(count <= 7 for count in plugins.values()), plugins
   assert counts["tiny_sched"] <= 29
+
+
+def test_a_small_softmax_needs_no_kernels_of_attention(tmp_path: Path) -> None:
+  code = (
+    "from tiny_tensor import Context, Tensor\nwith Context(DEVICE='REF'): Tensor([1.0, 2.0]).log_softmax().tolist()"
+  )
+  found = {name for name in modules(code, tmp_path) if name.startswith("tiny_sched.softmax.")}
+  assert found == {"tiny_sched.softmax.candidates"}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiny_sched import schedule_cache_clear
-from tiny_sched.softmax import blocks
+from tiny_sched.softmax import candidates
 from tiny_tensor import Tensor
 from tiny_tensor.nn import functional
 from tiny_tensor.realize import plan_tensors
@@ -98,7 +98,7 @@ def test_rows_that_see_nothing(kind: str, dtype: str, wide: bool) -> None:
 @pytest.fixture
 def every_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
   """Kernels of blocks are for all sizes."""
-  monkeypatch.setattr(blocks, "LEAST_SCORES", 0)
+  monkeypatch.setattr(candidates, "LEAST_SCORES", 0)
   schedule_cache_clear()
   yield
   schedule_cache_clear()

@@ -72,9 +72,14 @@ def cut_into_kernels(sink: UOp) -> UOp:
 
 def in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
   """Sums weighted by a softmax become kernels of blocks, which store where the graph wants their results."""
-  if all(u.op is not Ops.EXP for u in value_nodes(sink)):
+  nodes = value_nodes(sink)
+  if all(u.op is not Ops.EXP for u in nodes):
     return sink
-  with undivided:  # few graphs need it
+  with undivided:  # few graphs need these
+    from tiny_sched.softmax.candidates import may_be_weighted
+
+    if not any(map(may_be_weighted, nodes)):
+      return sink
     from tiny_sched.softmax.gradients import gradients_in_blocks
     from tiny_sched.softmax.online_softmax import sums_in_blocks
   new = sums_in_blocks(gradients_in_blocks(sink, local_memory), local_memory)

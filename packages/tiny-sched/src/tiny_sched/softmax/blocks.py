@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tiny_sched.softmax import candidates
 from tiny_sched.softmax.weighted_sum import PairSum, WeightedSum, extent, is_read
 from tiny_uop import GroupOp, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
@@ -20,8 +21,6 @@ ROWS = {64: 1.0, 48: 1.02, 32: 1.05}
 least would leave lanes and sums side by side without work."""
 COLUMNS = range(32, 97, 4)
 """Columns of a block: with their sides of a score, they stay in the first level cache."""
-LEAST_SCORES = 1 << 16
-"""Scores of one head, from which on this pays: fewer stay in a cache between the kernels that make and read them."""
 LEAST_TIMES = 16
 """Terms of a score, at least: cheaper ones may well be made again."""
 NEAR = 1 << 17
@@ -55,7 +54,7 @@ def block_of(w: WeightedSum, local_memory: int) -> Block | None:
   threads have a cache each): there are rows enough, near memory holds a block, and what each block does again is
   cheap. None where it is not."""
   long, wide = extent(w.lane), extent(w.j)
-  if w.values is None or long * wide < LEAST_SCORES:
+  if w.values is None or long * wide < candidates.LEAST_SCORES:
     return None
   sides = [(extent(u.src[1]), *pair) for u in w.sums() if (pair := w.sides(u)) is not None]
   cheap = _work(w.values) <= CHEAP and all(_work(u) <= CHEAP for *_, u in sides)
@@ -110,7 +109,7 @@ def block_of_gradients(
   """The blocks of a kernel of gradients that is worth its while, as `block_of` has those of the forward kernel; None
   where it is not. Lanes of `w` are keys, or queries if all results are for them."""
   long, wide = extent(w.lane), extent(w.j)
-  if any(r.src[0].op is not Ops.CONST for r in (*w.rows, w.lane, w.j)) or long * wide < LEAST_SCORES:
+  if any(r.src[0].op is not Ops.CONST for r in (*w.rows, w.lane, w.j)) or long * wide < candidates.LEAST_SCORES:
     return None
   sides = [(extent(u.src[1]), *pair) for u in sums if (pair := w.sides(u)) is not None]
   if (

@@ -28,20 +28,17 @@ from tiny_sched.conditions import together
 from tiny_sched.index import Index, flatten, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import lowered
-from tiny_sched.softmax import blocks
+from tiny_sched.softmax import candidates
 from tiny_sched.softmax.blocks import block_of, block_of_gradients, has_heads
+from tiny_sched.softmax.candidates import ENDS, EXPONENTIALS, elementwise_below, may_be_weighted
 from tiny_sched.softmax.forward_kernel import kernel_of_blocks
 from tiny_sched.softmax.gradient_kernel import kernel_of_gradients
 from tiny_sched.softmax.online_softmax import (
-  ENDS,
-  EXPONENTIALS,
   MOST_STEPS,
   canonical,
   dear_factors,
-  elementwise_below,
   factors_of,
   makes_pairs,
-  may_be_weighted,
   reads,
   scores_of,
   weighted_sum,
@@ -364,6 +361,6 @@ def _sums_of_pairs(results: Sequence[UOp], rows: Sequence[UOp]) -> frozenset[UOp
       seen.add(node)
       if node in rows:
         stack.append(node)
-      elif node.arg[0] is Ops.ADD and largest_size(node.shape) >= blocks.LEAST_SCORES and makes_pairs(node):
+      elif node.arg[0] is Ops.ADD and largest_size(node.shape) >= candidates.LEAST_SCORES and makes_pairs(node):
         found.add(node)
   return frozenset(found)

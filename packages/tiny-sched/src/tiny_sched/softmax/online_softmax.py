@@ -24,11 +24,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tiny_sched.conditions import together
-from tiny_sched.index import ZERO, flatten, known, largest, largest_size, simplify
+from tiny_sched.index import ZERO, flatten, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
-from tiny_sched.recompute_cost import MEMORY, lowered
-from tiny_sched.softmax import blocks
+from tiny_sched.recompute_cost import lowered
+from tiny_sched.softmax import candidates
 from tiny_sched.softmax.blocks import block_of, has_own_products
+from tiny_sched.softmax.candidates import ENDS, EXPONENTIALS, elementwise_below, may_be_weighted
 from tiny_sched.softmax.forward_kernel import kernel_of_blocks
 from tiny_sched.softmax.weighted_sum import WeightedSum, product
 from tiny_sched.value_rules import tidy
@@ -45,8 +46,6 @@ MOST_STEPS = 4000
 """Of taking an expression apart: a score is there for its weight, its maximum and its sum."""
 CHEAP = 4
 """Operations on an element that is used in many places, which may well be done again in each."""
-EXPONENTIALS = frozenset({Ops.EXP})
-ENDS = frozenset({*MEMORY, Ops.COPY, Ops.CONTIGUOUS, Ops.BARRIER, Ops.CALL})
 
 
 def sums_in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
@@ -65,28 +64,6 @@ def sums_in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
   if tracker.places is not None:
     tracker.rewritten(done, done[sink])
   return done[sink]
-
-
-def may_be_weighted(u: UOp) -> bool:
-  """Whether a node is a sum over one long axis, of what is made by an exponential less a maximum over as many."""
-  if u.op is not Ops.REDUCE or u.arg[0] is not Ops.ADD or len(u.arg[1]) != 1 or u.dtype.kind != "float":
-    return False
-  if any(known(s) is None for s in u.shape):
-    return False
-  pairs = max(map(largest, u.shape)) * largest(u.src[0].shape[u.arg[1][0]])  # of a head, at most
-  return pairs >= blocks.LEAST_SCORES and any(below.op in EXPONENTIALS for below in elementwise_below(u.src[0]))
-
-
-def elementwise_below(u: UOp) -> Iterator[UOp]:
-  """The nodes of an expression, down to memory and to reductions."""
-  seen, stack = set[UOp](), [u]
-  while stack:
-    if (node := stack.pop()) in seen:
-      continue
-    seen.add(node)
-    yield node
-    if node.op not in ENDS and node.op is not Ops.REDUCE:
-      stack.extend(node.src)
 
 
 def dear_factors(u: UOp, scores: frozenset[UOp], most: int = CHEAP) -> set[UOp]:
@@ -182,7 +159,7 @@ def scores_of(u: UOp) -> frozenset[UOp] | None:
       if len(summed) == 1 and same_size(summed[0], length) and _may_be_row(node):
         rows.add(node)
         stack.append(node.src[0])
-      elif node.arg[0] is Ops.ADD and largest_size(node.shape) >= blocks.LEAST_SCORES and makes_pairs(node):
+      elif node.arg[0] is Ops.ADD and largest_size(node.shape) >= candidates.LEAST_SCORES and makes_pairs(node):
         pairs.add(node)
         stack.append(node.src[0])
   return frozenset(rows | pairs) if rows and pairs else None
