@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from codegen_kernels import CASES, Case, check, data, garbage, kernel, loop, over, param
 from codegen_opts import before_optimising, opts_for
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tiny_codegen import Renderer
-from tiny_uop import Context, Ops, Opt, OptOps
+from tiny_codegen.kernel.loops import loops_of, next_loop_id
+from tiny_codegen.opt.apply import apply_opts
+from tiny_uop import Context, Ops, Opt, OptOps, UOp
+from tiny_uop.node import Node
 
 SIZES = {
   "elementwise": (2, 40), "broadcast_bias": (2, 40), "transpose": (2, 24), "flip": (2, 24), "pad": (1, 40),
@@ -66,3 +70,22 @@ def test_lanes_that_go_on_after_a_peeled_sum(run_kernel: Any) -> None:
   case = Case(kernel(out), (garbage(6), x), np.pad(x, (0, 7)).reshape(5, 10)[:, :6].sum(0))
   with Context(SPEC=2):
     check(case, run_kernel(case.kernel, case.arrays, (Opt(OptOps.PADTO, 0, 8), Opt(OptOps.VECTOR, 0, 8))))
+
+
+def test_an_opt_of_one_of_many_effects_looks_at_that_one(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Of a stack of 200 arrays each has lanes of its own: to look through all of them for each would be quadratic."""
+  loops = [loop(16, n) for n in range(40)]
+  root = kernel(*[param(n, 16).index(r).store(param(40 + n, 16).index(r).load()).end(r) for n, r in enumerate(loops)])
+  assert list(loops_of(root)) == list(range(40)) and next_loop_id(root) == 40
+  walked: list[UOp] = []
+  whole: Any = vars(Node)["toposort"]
+
+  def counted(u: UOp) -> tuple[UOp, ...]:
+    found: tuple[UOp, ...] = whole.__get__(u)
+    walked.extend(found)
+    return found
+
+  monkeypatch.setattr(UOp, "toposort", property(counted))
+  changed = apply_opts(root, (Opt(OptOps.SPLIT, 7, 4),), renderer.target)
+  assert [n for n, (a, b) in enumerate(zip(root.src, changed.src, strict=True)) if a is not b] == [7]
+  assert len(walked) < 40 and list(loops_of(changed)) == list(range(41))

@@ -144,7 +144,7 @@ class Node:
     )
     if (entry := _nodes.get(key)) is not None and (found := entry()) is not None:
       return found  # type: ignore[return-value]  # one class is ever built
-    self = object.__new__(cls)
+    self = _new_object(cls)
     _set_op(self, op)
     _set_dtype(self, dtype)
     _set_src(self, src)
@@ -214,6 +214,7 @@ class Node:
     return (*self._below, self)  # type: ignore[arg-type]  # every Node is a UOp
 
 
+_new_object = object.__new__
 # a slot's own setter: `Node.__setattr__` refuses, and `object.__setattr__` looks the name up
 _set_op, _set_dtype, _set_src, _set_arg, _set_tag = (
   vars(Node)[field].__set__ for field in ("op", "dtype", "src", "arg", "tag")

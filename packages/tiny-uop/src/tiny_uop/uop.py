@@ -89,7 +89,7 @@ class UOp(Operators["UOp | float"], Node):
     for s in self.src:
       other = s._around if s.op is not Ops.RANGE else s.ranges
       if other is not open_ranges and not other <= open_ranges:
-        open_ranges = open_ranges | other
+        open_ranges = other if open_ranges <= other else open_ranges | other  # mostly a set that is there
     if self.op in _CLOSERS and len(self.src) > 1:
       return open_ranges.difference(self.src[1:])
     return open_ranges

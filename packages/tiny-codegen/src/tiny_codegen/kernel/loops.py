@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tiny_codegen.errors import opt_error
 from tiny_uop import AxisType, Ops, Opt, UOp, simplify
+from tiny_uop.node import kept
 from tiny_uop.symbolic import simplify_substituted
 
 CLOSERS = frozenset({Ops.REDUCE, Ops.END})
@@ -22,7 +24,24 @@ REPLICATED = IN_TILE | THREADS
 
 def loops_of(root: UOp) -> dict[int, UOp]:
   """The RANGEs of a kernel by their ids, in order of the ids."""
-  return dict(sorted((u.arg[0], u) for u in root.toposort if u.op is Ops.RANGE))
+  found = dict.fromkeys(u for part in parts_of(root) for u in _loops_in(part))
+  return {u.arg[0]: u for u in sorted(found, key=lambda u: u.arg[0])}
+
+
+def _loops_in(part: UOp) -> tuple[UOp, ...]:
+  return (*_loops_below(part), part) if part.op is Ops.RANGE else _loops_below(part)
+
+
+@kept
+def _loops_below(part: UOp) -> tuple[UOp, ...]:
+  return tuple([u for u in part.toposort[:-1] if u.op is Ops.RANGE])
+
+
+def parts_of(root: UOp, loop: UOp | None = None) -> Sequence[UOp]:
+  """The effects of a kernel, or those that a loop is in. What is asked about each of them is known as long as it stays
+  as it is: of a kernel with hundreds of effects, an Opt changes one."""
+  parts = root.src if root.op is Ops.SINK else (root,)
+  return parts if loop is None else [part for part in parts if loop in _loops_in(part)]
 
 
 def named_loop(root: UOp, opt: Opt, *kinds: AxisType, axis: int | None = None) -> UOp:
@@ -39,7 +58,7 @@ def named_loop(root: UOp, opt: Opt, *kinds: AxisType, axis: int | None = None) -
 
 def next_loop_id(root: UOp) -> int:
   """An id above those of all RANGEs of the kernel."""
-  return max((u.arg[0] for u in root.toposort if u.op is Ops.RANGE), default=-1) + 1
+  return max((u.arg[0] for part in parts_of(root) for u in _loops_in(part)), default=-1) + 1
 
 
 def kind(loop: UOp) -> AxisType:
@@ -80,15 +99,15 @@ def replace_loop(root: UOp, loop: UOp, value: UOp, loops: Iterable[UOp] = (), in
   """The kernel with RANGE `loop` replaced by `value` in expressions, and in the loop list of each END, REDUCE and STAGE
   that names it by `loops` where it stands, and by those that are `inside` of all others."""
   changed: dict[UOp, UOp] = {loop: value}
-  for node in root.toposort:
-    if node is loop or changed.keys().isdisjoint(node.src):
+  for node in itertools.chain.from_iterable([part.toposort for part in parts_of(root, loop)]):
+    if node in changed or changed.keys().isdisjoint(node.src):
       continue
     if node.op in LOOP_LISTS and loop in node.src[1:]:
       listed = [new for r in node.src[1:] for new in (loops if r is loop else (r,))]
       changed[node] = node.replace(src=(changed.get(node.src[0], node.src[0]), *listed, *inside))
     else:
       changed[node] = dependencies_that_are_loops(node.with_src(tuple([changed.get(s, s) for s in node.src])))
-  return changed.get(root, root)
+  return changed[root] if root in changed else root.with_src(tuple([changed.get(s, s) for s in root.src]))
 
 
 def own_loops(u: UOp) -> tuple[UOp, ...]:

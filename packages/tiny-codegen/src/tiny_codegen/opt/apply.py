@@ -35,7 +35,7 @@ from tiny_codegen.errors import KernelError, KernelOptError
 from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.kernel.dependences import carried_loops, updates
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, named_loop, next_loop_id, replace_loop
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, named_loop, next_loop_id, parts_of, replace_loop
 from tiny_codegen.kernel.memory import gated
 from tiny_codegen.kernel.threads import check_workgroup
 from tiny_codegen.lower.reduce import identity
@@ -118,7 +118,9 @@ def _write_out(root: UOp, opt: Opt, target: Target) -> UOp:
 def _refuse_carried(root: UOp, opt: Opt, loop: UOp) -> None:
   """Written out or as lanes, iterations that update the same element in the same way would be one node of the graph."""
   if opt.op in (OptOps.UPCAST, OptOps.VECTOR) and any(
-    u.op is Ops.STORE and isinstance(u.arg, Accumulate) and u.arg.atomic for u in root.toposort
+    u.op is Ops.STORE and isinstance(u.arg, Accumulate) and u.arg.atomic
+    for part in parts_of(root, loop)
+    for u in part.toposort
   ):
     carried = {r for r, found in carried_loops(updates(root)).items() if any(u.accumulates for u in found)}
     if loop in carried:
@@ -147,7 +149,8 @@ def _block(root: UOp, opt: Opt, target: Target) -> UOp:
 
 def _vector(root: UOp, opt: Opt, target: Target) -> UOp:
   loop = named_loop(root, opt, AxisType.LOOP, AxisType.REDUCE)
-  if any(u.op is Ops.MMA and not isinstance(u.arg, DotProduct) and loop in u.ranges for u in root.toposort):
+  nodes = (u for part in parts_of(root, loop) for u in part.toposort)
+  if any(u.op is Ops.MMA and not isinstance(u.arg, DotProduct) and loop in u.ranges for u in nodes):
     raise _error(opt, f"loop {opt.axis} is around a tensor-core instruction, whose operands are vectors already")
   _refuse_carried(root, opt, loop)
   amount = _amount(opt) or extent(loop) or 0
