@@ -26,6 +26,8 @@ from tiny_codegen.lower.prefetch.program import (
 )
 from tiny_uop import AxisType, UOp
 
+ROW_GAP = 4 * CACHE_LINE
+"""Bytes between the rows of a window that are asked for with it: the next window reads them, or lanes beside it."""
 LEAST_TILE_STEP = 3 * CACHE_LINE // 4
 """Bytes by which the next tile is further on, at least, for it to be asked for."""
 MOST_SCALAR_LINES = 4
@@ -87,7 +89,7 @@ def _spread(group: Sequence[Read], own: tuple[UOp, ...], step: int, itemsize: in
   if not 0 < steps * len(group) <= MOST_SPANS:
     return
   spans = list(itertools.chain(*[read.spans(None, itemsize) for read in group]))
-  pieces = joined(spans, 2 * CACHE_LINE)
+  pieces = joined(spans, ROW_GAP)
   if sum(behind - first for first, behind in spans) < 2 * sum(behind - first for first, behind in joined(spans, 0)):
     return  # no window: what is read in order a processor fetches by itself
   end, step = pieces[-1][1], step * itemsize
@@ -96,8 +98,13 @@ def _spread(group: Sequence[Read], own: tuple[UOp, ...], step: int, itemsize: in
   lines = [byte for first, behind in later for byte in range(first, behind + CACHE_LINE - 1, CACHE_LINE)]
   lines = [byte for byte in lines if byte // CACHE_LINE not in asked]
   each = -(-len(lines) // steps)
+  if not 0 < each <= MOST_TILE_LINES:
+    return
   columns = [plus(times(counted(own, own[-1]), each), own[-1].const_like(n)) for n in range(each)]
-  places = [line_at(lines, column, itemsize) for column in columns] if 0 < each <= MOST_TILE_LINES else []
+  start, line = lines[0] // itemsize, CACHE_LINE // itemsize
+  places: list[UOp | None] = [plus(times(column, line), column.const_like(start)) for column in columns]
+  if any(b - a != CACHE_LINE for a, b in itertools.pairwise(lines)):
+    places = [line_at(lines, column, itemsize) for column in columns]
   if None not in places:
     asked.update(byte // CACHE_LINE for byte in lines)
     yield from (place for place in places if place is not None)
