@@ -79,6 +79,17 @@ def test_layernorm_is_one_kernel(run: Run) -> None:
   assert run(layernorm(new(64, 48))) == ["reduce_64x48_r48x48"]
 
 
+@pytest.mark.parametrize(("rows", "large"), [(64, False), (256, True)])
+def test_exponentials_of_large_values_are_made_again_rather_than_read(rows: int, large: bool) -> None:
+  """Of a cross-entropy with its gradient: the sum of each row, and what the sum of all of them is divided by."""
+  x = new(rows, 32768)
+  e = (x - x.reduce_axes(Ops.MAX, (1,)).expand(x.shape)).exp()
+  of_all = total(total(e, 1).log(), 0)
+  linear = schedule(UOp.sink(stored(of_all), stored(e / total(e, 1).expand(x.shape) * of_all.expand(x.shape))))
+  temporaries = [a.shape[0] for call in linear.src for a in call.src[1:] if a.op is Ops.BUFFER_VIEW]
+  assert (max(temporaries) < rows * 32768) == large
+
+
 def test_few_long_rows_are_not_fused(run: Run) -> None:
   assert len(run(softmax(new(2, 16384)))) > 1
 

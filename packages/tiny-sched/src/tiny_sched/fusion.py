@@ -22,6 +22,8 @@ SMALL = 16384  # iterations that cost less than another kernel launch
 TINY = 2048
 ROWS = 32  # rows that keep all cores busy
 LOOSE = 1.01  # ratios up to this one recompute nothing
+LARGE = 1 << 22  # elements that no cache keeps: writing and reading each takes longer than its exponential
+SHORT = 4  # operations of an expression that two kernels may well compute then, expensive ones or not
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ def _materialise_alu(
   if cost.below is Below.ROW or cost.heavy:
     repeated = one_kernel and len(demands) <= 3 and per_demand <= LOOSE
     # several kernels read what there is one of per row from memory
-    cheap = not one_kernel and per_demand <= LOOSE and not cost.is_dear
+    twice = len(demands) == 2 and evaluations >= 2 * LARGE and cost.alu <= SHORT and cost.loads <= CHEAP_LOADS
+    cheap = not one_kernel and per_demand <= LOOSE and (twice or not cost.is_dear)
     return not repeated and not cheap and not (cost.below is Below.NONE and evaluations <= TINY)
   if ratio > len(demands) * 4:
     return cost.loads > 2 or cost.alu > 4  # in the innermost loop of something like a matrix product
