@@ -514,6 +514,19 @@ def test_gradients_with_weights_that_are_wanted() -> None:
   assert not any(name.startswith("softmax") for name in names)
 
 
+def test_gradients_of_weights_that_are_divided_by_more_than_their_sum() -> None:
+  """A near miss: what a row has of gradients is no sum over its results where the divisor is a pair's."""
+  q, k, v = (Tensor(normal(n, 2, 64, 16)).realize().requires_grad_() for n in range(3))
+  scores = q @ k.transpose(-1, -2)
+  weights = (scores - scores.detach().max(-1, keepdim=True)).exp()
+  total = weights.sum(-1, keepdim=True)
+  for divisor, taken in ((total, True), (total + 1, True), (total + Tensor.arange(64), False)):
+    got = weights * divisor.reciprocal() @ v
+    grads = got.gradient(q, k, v, gradient=Tensor(normal(3, 2, 64, 16)).realize())
+    names = [call.src[0].arg.name for call in realize.plan_tensors([got, *grads])[0].src]
+    assert any(name.startswith("softmax_gradients") for name in names) == taken
+
+
 @pytest.mark.parametrize("mask", ["causal", pytest.param("random", marks=pytest.mark.nightly)])
 def test_gradients_of_few_heads_are_two_kernels(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
   """Whose threads share blocks of keys, and of queries."""

@@ -275,8 +275,9 @@ class _Attention:
     (over,) = divisor
     if over.op is not Ops.FDIV or over.src[0] is not over.const_like(1):
       return None
-    if {memory_of(u.src[0]).arg for u in over.toposort if u.op is Ops.LOAD} != {self.inputs[total]}:
-      return None  # it is the sum of weights, or 1 where that is 0
+    read = {memory_of(u.src[0]).arg for u in over.toposort if u.op is Ops.LOAD}
+    if read != {self.inputs[total]} or w.lane in over.ranges:
+      return None  # a row has it: the sum of its weights, or 1 where that is 0
     out = self.pointer(self.u).index(simplify(flatten(own.place, self.u.shape).substitute({c: k}))).load()
     value = (sides[1] * (out if out.dtype is w.dtype else out.cast(w.dtype))).reduce(Ops.ADD, k) * over.src[1]
     if more:

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tiny_sched.conditions import together
+from tiny_sched.conditions import conjuncts, together
 from tiny_sched.index import ZERO, flatten, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import lowered
@@ -258,7 +258,7 @@ def weighted_sum(value: UOp, loops: Sequence[UOp]) -> WeightedSum | None:
     if any(not f.ranges.isdisjoint(columns) for f in [*of_pairs, *of_terms]):
       continue
     # those dropped at random are so whatever their row is; it is 0/0 by other masks only
-    masks = [c for c in of_terms if not any(u.op is Ops.THREEFRY for u in c.toposort)]
+    masks = [c for term in of_terms for c in conjuncts(term) if not any(u.op is Ops.THREEFRY for u in c.toposort)]
     if masks and not any(_always(together(masks), j, seen) for seen in (ZERO, lane)):
       continue  # a row of which no term counts is 0, whatever its weights are
     one, zero = UOp.const(wide, 1), UOp.const(wide, 0)
