@@ -72,6 +72,22 @@ def test_blocks_of_workgroups(mask: str) -> None:
   check((4, 2), 75, 141, 20, 24, 0.5, mask, mask == "window", 0)
 
 
+@pytest.mark.usefixtures("workgroups")
+@pytest.mark.parametrize("rounded", [True, False])
+def test_what_workgroups_multiply_has_the_type_of_memory(rounded: bool) -> None:
+  """Queries, keys and values; weights as well where the graph rounds them."""
+  a, b, c = (normal(n, 2, 64, 16).astype(np.float16) for n in range(3))
+  q, k, v = (Tensor(x).realize() for x in (a, b, c))
+  weights = (q.float() @ k.float().transpose(-1, -2)).softmax(-1)
+  got = weights.half() @ v if rounded else weights @ v.float()
+  assert is_one_kernel(got)
+  held = [u.dtype.base for u in realize.plan_tensors([got])[0].src[0].src[0].toposort if isinstance(u.dtype, PtrDType)
+          and u.op is Ops.ALLOC]  # fmt: skip
+  assert held.count(dtypes.float16) == (4 if rounded else 3)
+  x, y, z = (x.astype(np.float64) for x in (a, b, c))
+  close(got, attention(x @ y.swapaxes(-1, -2), z), 2e-3 if rounded else 2e-6)
+
+
 def test_blocks_of_workgroups_fit_into_what_they_share(monkeypatch: pytest.MonkeyPatch) -> None:
   """Two workgroups, or at least one; kernels stay as they were where there is room for none."""
   q, k, v = (Tensor(normal(n, 2, 64, 16)).realize() for n in range(3))

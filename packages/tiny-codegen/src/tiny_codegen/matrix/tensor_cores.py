@@ -119,10 +119,11 @@ def _candidates(root: UOp, opt: Opt, target: Target) -> tuple[tuple[TensorCore, 
     raise opt_error(opt, "the target lists no tensor cores")
   if not target.has_local:
     raise opt_error(opt, "the target has no workgroups")
-  if any(u.op is Ops.MMA for u in root.toposort):
+  nest = _closed_together(root, opt)
+  if any(u.op is Ops.MMA and not nest.isdisjoint(u.ranges) for u in root.toposort):
     raise opt_error(opt, "the kernel uses tensor cores already")
   # the threads of a tensor core have to be neighbours, so theirs is the first counter
-  if shared := [i for i, r in loops_of(root).items() if kind(r) in THREADS]:
+  if shared := [i for i, r in loops_of(root).items() if kind(r) in THREADS and r in nest]:
     raise opt_error(opt, f"loops {shared} are shared by the threads of a workgroup already: TC comes first")
   arg = opt.arg if isinstance(opt.arg, tuple) else () if opt.arg is None else (opt.arg,)
   if len(arg) not in (0, 1, 3):
@@ -130,6 +131,17 @@ def _candidates(root: UOp, opt: Opt, target: Target) -> tuple[tuple[TensorCore, 
   if arg and not 0 <= arg[0] < len(cores):
     raise opt_error(opt, f"the target has no tensor core {arg[0]}: it lists {', '.join(map(str, cores))}")
   return (cores[arg[0] : arg[0] + 1] if arg else cores), tuple(arg[1:])
+
+
+def _closed_together(root: UOp, opt: Opt) -> frozenset[UOp]:
+  """The loops that are closed where the sum over loop `opt.axis` is stored. Of a kernel that is written as nests in
+  order, threads run each nest by itself."""
+  depth = loops_of(root).get(-1 if opt.axis is None else opt.axis)
+  around = frozenset([r for u in root.toposort if u.op is Ops.REDUCE and depth in u.src[1:] for r in u.ranges])
+  ends = [u for u in root.toposort if u.op is Ops.END and not around.isdisjoint(u.src[1:])]
+  effects = {u: u.src[0].src if u.src[0].op is Ops.GROUP else u.src[:1] for u in ends}
+  nests = [u for u in ends if all(s.op is Ops.STORE for s in effects[u])]
+  return frozenset([r for u in nests or ends for r in u.src[1:]])
 
 
 def without_gates(root: UOp) -> UOp:

@@ -4,7 +4,8 @@ Such a kernel is written as loops in order (see `near_memory.py`): common loops,
 read near memory one after the other, as that of a softmax's weighted sum (`tiny_sched.softmax.forward_kernel`). Here
 
 1. each iteration of the common loops is a workgroup's, and near memory is what its threads share;
-2. of a nest that is a sum of products each thread has a register tile, of others a vector where it stores neighbours;
+2. of a nest that is a sum of products subgroups have tiles of a tensor core that takes its types, or else each thread
+   has a register tile; of others a vector where it stores neighbours;
 3. the loops of a nest that are left become one, which all threads share: as many iterations at a time as there are
    threads;
 4. nests that fill near memory from what is read are left to the pass `stage`, which has all threads fill it together;
@@ -45,18 +46,71 @@ def choose_workgroup_memory(root: UOp, target: Target) -> tuple[Opt, ...]:
   products = [n for n in nests if _is_product(n)]
   if not products or common_loops(root, target) is None:
     return ()
+  shared = _shared(root, target, nests, products, True) if target.tensor_cores else ()
+  return shared or _shared(root, target, nests, products, False)
+
+
+def _shared(root: UOp, target: Target, nests: Sequence[UOp], products: Sequence[UOp], cores: bool) -> tuple[Opt, ...]:
+  """The optimisations with which threads share all nests, on tensor cores or not; none where they cannot."""
+  chosen = OptList(root, target)
+  on_cores = {nest: tiles for nest in products if cores and (tiles := _tensor_core(chosen, nest)) is not None}
+  lanes = subgroup_of(chosen.root)
+  threads = _threads(products, target) if lanes is None else lanes * _subgroups(products, on_cores, lanes, target)
+  for nest in nests:
+    if not (
+      _share_tiles(chosen, on_cores[nest], threads) if nest in on_cores else _share(chosen, nest, threads, lanes)
+    ):
+      return ()
+  return tuple(chosen.opts)
+
+
+def _threads(products: Sequence[UOp], target: Target) -> int:
+  """The threads of a workgroup: as many as have something to do in each product, if there are such."""
   largest = max(math.prod([size_of(r) for r in nest.src[1:]]) for nest in products)
   wanted = max(1 << max(largest // TILE**2, 1).bit_length() - 1, LEAST_THREADS)
   most = min(wanted, MOST_THREADS, target.limits.max_workgroup, target.limits.max_local[0])
-  # as many as have something to do in each product, if there are such
   counts = [most >> n for n in range(most.bit_length()) if most >> n >= min(LEAST_THREADS, most)]
   even = (n for n in counts if all(tile_of(nest, n, target) is not None for nest in products))
-  threads = next(even, most)
-  chosen = OptList(root, target)
-  for nest in nests:
-    if not _share(chosen, nest, threads):
-      return ()
-  return tuple(chosen.opts)
+  return next(even, most)
+
+
+def subgroup_of(root: UOp) -> int | None:
+  """The threads of a tensor core that a kernel uses; None where it uses none."""
+  return next((u.arg.threads for u in root.toposort if u.op is Ops.MMA), None)
+
+
+def _tensor_core(chosen: OptList, nest: UOp) -> dict[int, int] | None:
+  """The loops over tiles, with their sizes, of a nest whose sum of products a tensor core does now; None where none
+  takes its types and sizes, or another than the kernel's other products have: threads are shared in one way."""
+  sums, across = [u for u in _sums(nest) if _is_product_of(u, nest)], _across(nest)
+  others = [r for r in nest.src[1:] if r is not across]
+  if len(sums) != 1 or across is None or len(others) != 1:
+    return None
+  lanes = subgroup_of(chosen.root)
+  for place, core in enumerate(chosen.target.tensor_cores):
+    if core.shared is not None or lanes not in (None, core.threads):
+      continue
+    if chosen.take(Opt(OptOps.TC, sums[0].src[1].arg[0], (place, others[0].arg[0], across.arg[0]))):
+      n, m, _ = core.dims
+      return {others[0].arg[0]: size_of(others[0]) // m, across.arg[0]: size_of(across) // n}
+  return None
+
+
+def _subgroups(products: Sequence[UOp], tiles: dict[UOp, dict[int, int]], lanes: int, target: Target) -> int:
+  """How many subgroups of a workgroup have tiles, each as many; and all of their threads as many vectors of what is
+  stored, so that none is idle, which would read beside those that write."""
+  most = min(MOST_THREADS, target.limits.max_workgroup, target.limits.max_local[0]) // lanes
+  vectors = [math.prod([size_of(r) for r in nest.src[1:]]) // TILE for nest in products]
+  even = [n // lanes if n % lanes == 0 else 1 for n in vectors]
+  return math.gcd(1 << most.bit_length() - 1, *even, *[math.prod(t.values()) for t in tiles.values()])
+
+
+def _share_tiles(chosen: OptList, tiles: dict[int, int], threads: int) -> bool:
+  """The tiles of a tensor core for all subgroups."""
+  subgroups = threads // (subgroup_of(chosen.root) or 1)
+  rest = [n for n, size in tiles.items() if size > 1]
+  merges = [Opt(OptOps.MERGE, a, b) for a, b in zip(rest[-2::-1], rest[:0:-1])]
+  return subgroups == 1 or chosen.take(*merges, Opt(OptOps.LOCAL, rest[0], subgroups))
 
 
 def nests_in_order(root: UOp) -> list[UOp]:
@@ -107,7 +161,11 @@ def _path(root: UOp) -> list[UOp]:
 
 def _is_product(nest: UOp) -> bool:
   """Whether a nest has a sum of products, over loops of its own."""
-  return any(len(u.ranges.intersection(nest.src[1:])) > 1 for u in _sums(nest))
+  return any(_is_product_of(u, nest) for u in _sums(nest))
+
+
+def _is_product_of(u: UOp, nest: UOp) -> bool:
+  return len(u.ranges.intersection(nest.src[1:])) > 1
 
 
 def _sums(nest: UOp) -> list[UOp]:
@@ -133,8 +191,9 @@ def tile_of(nest: UOp, threads: int, target: Target) -> tuple[Opt, ...] | None:
   return None
 
 
-def _share(chosen: OptList, nest: UOp, threads: int) -> bool:
-  """A register tile, or a vector, for each thread, and the rest for all of them."""
+def _share(chosen: OptList, nest: UOp, threads: int, subgroup: int | None) -> bool:
+  """A register tile, or a vector, for each thread, and the rest for all of them: those of a `subgroup`, and all
+  subgroups, where tensor cores have such."""
   if any(extent(r) is None or kind(r) is not AxisType.LOOP for r in nest.src[1:]):
     return False
   left, across = {r.arg[0]: size_of(r) for r in nest.src[1:]}, _across(nest)
@@ -156,7 +215,8 @@ def _share(chosen: OptList, nest: UOp, threads: int) -> bool:
   total = math.prod([left[n] for n in rest])
   merges = [Opt(OptOps.MERGE, a, b) for a, b in zip(rest[-2::-1], rest[:0:-1])]
   padding = [Opt(OptOps.PADTO, rest[0], threads)] if total % threads else []
-  return chosen.take(*merges, *padding, Opt(OptOps.LOCAL, rest[0], threads))
+  counts = [threads] if subgroup in (None, threads) else [subgroup, threads // subgroup]
+  return chosen.take(*merges, *padding, *[Opt(OptOps.LOCAL, rest[0], n) for n in counts])
 
 
 # *** barriers ***

@@ -27,7 +27,8 @@ def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: 
   )
   offset, value = (simplify(u.substitute(changes)) for u in (offset, value))
   store = ready.index(offset, needed).store(value)
-  inside = list(dict.fromkeys([r for loop in loops for r in in_order(changes.get(loop, loop).ranges)]))
+  places = [*[changes.get(loop, loop) for loop in loops], *([] if needed is None else [needed])]
+  inside = list(dict.fromkeys([r for u in places for r in in_order(u.ranges)]))
   own = in_reading_order([r for r in inside if kind(r) not in THREADS], value)
   done = store.end(*[r for r in inside if kind(r) in THREADS], *own)
   return memory.after(done.barrier() if threads else done)

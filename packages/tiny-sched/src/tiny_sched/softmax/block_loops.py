@@ -18,8 +18,8 @@ from typing import NamedTuple
 from tiny_sched.conditions import conjuncts, interval_of, linear
 from tiny_sched.index import ZERO, flatten, simplify, unflatten
 from tiny_sched.softmax.blocks import Block
-from tiny_sched.softmax.weighted_sum import WeightedSum, extent, is_read
-from tiny_uop import AddrSpace, AxisType, Ops, UOp
+from tiny_sched.softmax.weighted_sum import WeightedSum, as_read, extent, is_read
+from tiny_uop import AddrSpace, AxisType, DType, Ops, UOp
 
 Element = Callable[[UOp, UOp], UOp]
 
@@ -64,9 +64,18 @@ class BlockLoops:
   def loop(self, size: UOp | int, kind: AxisType = AxisType.LOOP) -> UOp:
     return UOp.range(size, next(self.ids), kind)
 
-  def near(self, size: int) -> UOp:
+  def near(self, size: int, dtype: DType | None = None) -> UOp:
     """Memory of the kernel's own."""
-    return UOp.alloc(next(self.memories), self.w.dtype.ptr(size, AddrSpace.LOCAL))
+    return UOp.alloc(next(self.memories), (dtype or self.w.dtype).ptr(size, AddrSpace.LOCAL))
+
+  def as_kept(self, value: UOp) -> UOp:
+    """A value as near memory has it: threads that share it have what is in memory as it is there, so that tensor cores
+    can multiply it."""
+    return as_read(value) if self.shared else value
+
+  def widened(self, value: UOp) -> UOp:
+    """A value of near memory to compute with."""
+    return value if value.dtype is self.w.dtype else value.cast(self.w.dtype)
 
   def at(self, value: UOp, row: UOp | None = None, column: UOp | None = None) -> UOp:
     """A value of a block. Past the end of the columns, the last one is read once more."""
@@ -130,15 +139,21 @@ class BlockLoops:
     """Where the results at these counters of `columns` are."""
     return flatten(tuple(columns.values()), tuple([extent(c) for c in columns]))
 
-  def sides(self, u: UOp, turn: Turn) -> tuple[UOp, Element]:
-    """(near memory with the rows' side of a sum, the columns' side at a column and a term)."""
+  def sides(self, u: UOp, turn: Turn) -> tuple[Element, Element]:
+    """(the rows' side of a sum at a row and a term, the columns' side at a column and a term)."""
     found, (term,) = self.w.sides(u), u.src[1:]
     assert found is not None
-    memory = self.near(extent(term) * self.many)
+    mine = self.as_kept(found[0])
+    memory = self.near(extent(term) * self.many, mine.dtype)
     inner, i = self.loop(term.src[0]), self.loop(self.many)
-    value = self.at(found[0].substitute({term: inner}), self.row(i))
-    filled = memory.after(*self.around).index(inner * self.many + i).store(value).end(inner, i)
-    return memory.after(filled), self.of_columns(found[1], (term,), turn)
+    value = self.at(mine.substitute({term: inner}), self.row(i))
+    store = memory.after(*self.around).index(inner * self.many + i).store(value)
+    filled = memory.after(store.end(inner, i))
+
+    def element(row: UOp, place: UOp) -> UOp:
+      return self.widened(filled.index(place * self.many + row).load())
+
+    return element, self.of_columns(found[1], (term,), turn)
 
   def transposed(self, u: UOp, turn: Turn) -> UOp:
     """Near memory with an element of memory for each pair of a block, in the order of the scores."""
@@ -150,7 +165,7 @@ class BlockLoops:
   def of_columns(self, value: UOp, loops: tuple[UOp, ...], turn: Turn) -> Element:
     """An element of what only columns have, at a column of the block and at an offset in the other loops: as it is in
     memory, or computed into near memory for each block, once for all that use it."""
-    sizes = tuple(map(extent, loops))
+    sizes, value = tuple(map(extent, loops)), self.as_kept(value)
 
     def element(j: UOp, offset: UOp) -> UOp:
       return self.at(value.substitute(dict(zip(loops, unflatten(offset, sizes)))), None, turn.column + j)
@@ -160,10 +175,10 @@ class BlockLoops:
     size = math.prod(sizes)
     key = simplify(value.substitute({c: UOp.range(c.src[0], n, AxisType.REDUCE) for n, c in enumerate(loops)}))
     if (filled := self.fills.get(key)) is None:
-      memory, j, inner = self.near(size * self.wide), self.loop(self.wide), self.loop(size)
+      memory, j, inner = self.near(size * self.wide, value.dtype), self.loop(self.wide), self.loop(size)
       store = memory.after(turn.loop).index(j * size + inner).store(element(j, inner))
       self.fills[key] = filled = memory.after(store.end(j, inner))
-    return lambda j, offset: filled.index(j * size + offset).load()
+    return lambda j, offset: self.widened(filled.index(j * size + offset).load())
 
   def filled(self, memory: UOp, size: int, value: UOp) -> Running:
     """Memory with that value in each element, once for each block of rows."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tiny_sched.softmax import candidates
-from tiny_sched.softmax.weighted_sum import PairSum, WeightedSum, extent, is_read
+from tiny_sched.softmax.weighted_sum import PairSum, WeightedSum, as_read, extent, is_read
 from tiny_uop import GroupOp, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
 
@@ -54,19 +54,28 @@ def block_of(w: WeightedSum, local_memory: int) -> Block | None:
   threads have a cache each): there are rows enough, near memory holds a block, and what each block does again is
   cheap. None where it is not."""
   long, wide = extent(w.lane), extent(w.j)
-  if w.values is None or long * wide < candidates.LEAST_SCORES:
+  if (values := w.values) is None or long * wide < candidates.LEAST_SCORES:
     return None
   sides = [(extent(u.src[1]), *pair) for u in w.sums() if (pair := w.sides(u)) is not None]
-  cheap = _work(w.values) <= CHEAP and all(_work(u) <= CHEAP for *_, u in sides)
+  cheap = _work(values) <= CHEAP and all(_work(u) <= CHEAP for *_, u in sides)
   if not cheap or min(terms for terms, *_ in sides) < LEAST_TIMES:
     return None
   size = math.prod(map(extent, w.columns))
-  terms, theirs = sum(n for n, *_ in sides), [(size, w.values), *[(n, u) for n, _, u in sides]]
+  theirs = [(size, values), *[(n, u) for n, _, u in sides]]
 
   def near(block: Block) -> int:
     """Bytes of near memory."""
-    filled = sum(n for n, u in theirs if block.shared or not is_read(u))
-    return ((size + block.columns + terms + 3) * block.rows + filled * block.columns) * w.dtype.itemsize
+
+    def bytes_of(u: UOp) -> int:
+      return (as_read(u) if block.shared else u).dtype.itemsize
+
+    each = pair = w.dtype.itemsize
+    if block.shared:
+      pair += sum(u.dtype.itemsize for u in w.across())
+      pair += bytes_of(values) if w.rounded is as_read(values).dtype else 0
+    row = (size + 3) * each + sum(n * bytes_of(u) for n, u, _ in sides) + block.columns * pair
+    column = sum(n * bytes_of(u) for n, u in theirs if block.shared or not is_read(u))
+    return row * block.rows + column * block.columns
 
   if local_memory:
     return _of_workgroups(long, wide, local_memory, near)

@@ -53,6 +53,10 @@ class _Forward(BlockLoops):
     many, self.size = self.many, math.prod(map(extent, w.columns))
     peaks, sums, self.scales = self.near(many), self.near(many), self.near(many)
     results, self.scores = self.near(self.size * many), self.near(self.wide * many)
+    assert w.values is not None
+    self.narrow = narrow if (narrow := self.as_kept(w.values).dtype) is w.rounded else w.dtype
+    """The type in which weights are multiplied with values: that of these, where the graph rounds to it."""
+    self.factors = self.scores if self.narrow is w.dtype else self.near(self.wide * many, self.narrow)
     self.nothing, self.zero = UOp.const(w.dtype, -math.inf), UOp.const(w.dtype, 0)
     self.peaks = self.filled(peaks, many, self.nothing)
     self.sums = self.filled(sums, many, self.zero)
@@ -64,8 +68,8 @@ class _Forward(BlockLoops):
     peaked = self.peaked(turn, scored)
     weights = self.weighted(scored, peaked)
     summed = self.summed(turn, weights, peaked)
-    if w.of_pairs is not None:
-      weights = self.of_pairs(w.of_pairs, turn, summed, masks)
+    if w.of_pairs is not None or self.factors is not self.scores:
+      weights = self.multiplied(turn, summed, masks)
     done = UOp.group(summed, self.mixed(turn, weights, peaked)).end(turn.loop)
     effect = self.stored(done, dtype, index, shape)
     if statistics:
@@ -79,10 +83,9 @@ class _Forward(BlockLoops):
     sides = {u: self.sides(u, turn) for u in w.sums()}
     j, i = self.loop(self.wide), self.loop(many)
     inner: dict[UOp, UOp] = {}
-    for u, (memory, theirs) in sides.items():
+    for u, (mine, theirs) in sides.items():
       term = self.loop(u.src[1].src[0], AxisType.REDUCE)
-      other = theirs(j, term)
-      inner[u] = (memory.index(term * many + i).load() * other).reduce(Ops.ADD, term)
+      inner[u] = (mine(i, term) * theirs(j, term)).reduce(Ops.ADD, term)
     masks = {u: self.transposed(u, turn) for u in w.across()}
     inner |= {u: mask.index(j * many + i).load() for u, mask in masks.items()}
     score = self.at(w.score.substitute(inner), self.row(i), turn.column + j)
@@ -115,13 +118,17 @@ class _Forward(BlockLoops):
     added = weights.index(term * self.many + i).load().reduce(Ops.ADD, term)
     return cell.store(cell.load() * scale + added).end(i)
 
-  def of_pairs(self, factor: UOp, turn: Turn, summed: UOp, masks: dict[UOp, UOp]) -> UOp:
-    """Near memory with weights times a factor that each pair has, which their sum is without."""
+  def multiplied(self, turn: Turn, summed: UOp, masks: dict[UOp, UOp]) -> UOp:
+    """Near memory with weights as values are multiplied with: times a factor that each pair has, which their sum is
+    without, and rounded."""
     j, i = self.loop(self.wide), self.loop(self.many)
-    cell = self.scores.after(summed).index(j * self.many + i)
-    known = {u: mask.index(j * self.many + i).load() for u, mask in masks.items()}
-    more = self.at(factor.substitute(known), self.row(i), turn.column + j)
-    return self.scores.after(cell.store(cell.load() * more).end(j, i))
+    place = j * self.many + i
+    value = self.scores.after(summed).index(place).load()
+    if (factor := self.w.of_pairs) is not None:
+      known = {u: mask.index(place).load() for u, mask in masks.items()}
+      value = value * self.at(factor.substitute(known), self.row(i), turn.column + j)
+    rounded = value if value.dtype is self.narrow else value.cast(self.narrow)
+    return self.factors.after(self.factors.after(summed).index(place).store(rounded).end(j, i))
 
   def mixed(self, turn: Turn, weights: UOp, peaked: UOp) -> UOp:
     """The results of each row so far: values times weights."""
@@ -132,7 +139,7 @@ class _Forward(BlockLoops):
     i, term = self.loop(many), self.loop(self.wide, AxisType.REDUCE)
     cell = self.results.at(turn, self.offset(columns) * many + i)
     value = read(term, self.offset(columns))
-    added = (weights.index(term * many + i).load() * value).reduce(Ops.ADD, term)
+    added = (self.widened(weights.index(term * many + i).load()) * value).reduce(Ops.ADD, term)
     scale = self.scales.after(peaked).index(i).load()
     return cell.store(cell.load() * scale + added).end(*columns.values(), i)
 

@@ -92,7 +92,7 @@ class _Gradients(BlockLoops):
     for u, memory in zip(sums, pairs):
       mine, theirs = sides[u]
       j, i, term = self.loop(wide), self.loop(many), self.loop(u.src[1].src[0], AxisType.REDUCE)
-      value = (mine.index(term * many + i).load() * theirs(j, term)).reduce(Ops.ADD, term)
+      value = (mine(i, term) * theirs(j, term)).reduce(Ops.ADD, term)
       before.append(memory.after(turn.loop).index(j * many + i).store(value).end(j, i))
     j, i = self.loop(wide), self.loop(many)
     known = {u: memory.after(*before).index(j * many + i).load() for u, memory in zip(sums, pairs)}

@@ -35,7 +35,7 @@ from tiny_sched.softmax.weighted_sum import WeightedSum, product
 from tiny_sched.value_rules import tidy
 from tiny_sched.views import is_reinterpretation
 from tiny_sched.work import tracker
-from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes, value_nodes
+from tiny_uop import AxisType, DType, GroupOp, Ops, UOp, dtypes, value_nodes
 from tiny_uop.graph import users_of
 from tiny_uop.shape import same_size
 
@@ -267,10 +267,18 @@ def weighted_sum(value: UOp, loops: Sequence[UOp]) -> WeightedSum | None:
     made = WeightedSum(
       tuple([r for r in rows if r is not lane]), lane, tuple(columns), j, score, maximum, total, weight,
       product(of_pairs, wide), product(values, wide), product(outside, wide), together(kept) if kept else None, wide,
+      _rounded(term, weight),
     )  # fmt: skip
     if made.is_separable():
       return made
   return None
+
+
+def _rounded(term: UOp, weight: UOp) -> DType | None:
+  """The narrowest type that a weight is rounded to on its way."""
+  casts = [u.dtype for u in term.toposort if u.op is Ops.CAST and u.dtype.kind == "float" and weight in u.toposort]
+  narrow = min(casts, key=lambda t: t.itemsize, default=weight.dtype)
+  return narrow if narrow.itemsize < weight.dtype.itemsize else None
 
 
 def _always(condition: UOp, j: UOp, seen: UOp) -> bool:

@@ -40,6 +40,8 @@ class WeightedSum:
   """Where a result is not 0."""
   dtype: DType
   """The type that all is computed in."""
+  rounded: DType | None = None
+  """The type that weights are rounded to before they multiply values."""
 
   def sums(self) -> list[UOp]:
     """The sums that a score is made of."""
@@ -117,6 +119,11 @@ def row_place(w: WeightedSum) -> UOp:
   """Where the statistics of a row are."""
   loops = sorted((*w.rows, w.lane), key=lambda r: r.arg[0])
   return flatten(tuple(loops), tuple(map(extent, loops)))
+
+
+def as_read(u: UOp) -> UOp:
+  """An element of memory before it is widened, where a value is no more than that."""
+  return u.src[0] if u.op is Ops.CAST and is_read(u.src[0]) and u.src[0].dtype.kind == "float" else u
 
 
 def is_read(u: UOp) -> bool:
