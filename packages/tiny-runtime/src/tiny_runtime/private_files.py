@@ -66,7 +66,7 @@ def folder_in_use(kind: str, *below: str) -> Path:
 
 def key_path(kind: str, key: bytes) -> Path:
   """The file for a key in the folder in use of a kind: its name is the key's digest."""
-  # all in one folder: to make one, and the first file in it, takes ten times as long as another file
+  # all in one folder: to make another takes longer than a file in one that is there
   return folder_in_use(kind) / sha256(key).hexdigest()
 
 
