@@ -32,8 +32,8 @@ class Recording:
     self.lines: dict[UOp, str] = {}
     """For each schedule that ran, the line of the program that asked for it."""
     self.before: Collection[UOp] = ()
-    """Graphs of tensors that lived before a run that will not be captured: if they are constants, the host may write
-    them, as no part of the run. Such is the state that an optimiser begins with."""
+    """Graphs of constants that lived before a run that will not be captured: the host may write them, as no part of the
+    run. Such is the state that an optimiser begins with."""
     self.stays: Callable[[UOp], bool] | None = None
     """Of a BUFFER, whether replays find in it what it has now; None where nothing is to be made of that."""
 

@@ -44,7 +44,9 @@ class Run(Generic[R]):
     had = {id(t) for t in graphs.all_tensors() if t.grad is not None}
     with capturing.recording(bool(guards), keep) as recorded, capture() as self.schedules, marks.on():
       if not guards:
-        recorded.before = {t.uop for t in graphs.all_tensors()}
+        recorded.before = {
+          u for t in graphs.all_tensors() if (u := t.uop).op is Ops.CONTIGUOUS and constant_of(u.src[0]) is not None
+        }
       if keep:
         changing, schedules = {*inputs.buffers}, self.schedules
         recorded.stays = lambda buffer: buffer not in changing and buffer not in schedules.created
