@@ -217,10 +217,9 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
   def _halves(self, base: str, mods: list[str], operands: list[str]) -> str:
     """Arithmetic with both halves of a word as numbers of 16 bits."""
     kind = {"s16x2": "u16", "u16x2": "u16", "f16x2": "f16", "bf16x2": "bf16"}.get(mods[-1])
-    if base != "add" or kind is None or mods[:-1] not in ([], ["rn"]):
+    if base not in ("add", "fma") or kind is None or mods[:-1] not in ([], ["rn"]):
       raise Refused(f"the model knows no {base}.{'.'.join(mods)}")
-    first, second = (self._value(text, "u32") for text in operands[1:])
-    return f"put({operands[0][1:]}, add_halves<{kind}>({first}, {second}));"
+    return f"put({operands[0][1:]}, {base}_halves<{kind}>({self._values(['u32'], operands[1:])}));"
 
   def _pairs(self, base: str, mods: list[str], operands: list[str]) -> str:
     """Arithmetic with both halves of a word of 64 bits as float32 numbers."""
@@ -265,7 +264,7 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     return f"put({operands[0][1:]}, {function}({self._values(kinds, operands[1:])}));"
 
   def _fma(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
-    return self._call("fma", kinds, operands)
+    return self._call("fma", kinds, operands) if kinds else self._halves("fma", mods, operands)
 
   def _sqrt(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
     return self._call("root", kinds, operands)

@@ -115,6 +115,11 @@ INLINE f64 fma(f64 a, f64 b, f64 c) { return __builtin_fma(a, b, c); }
 // the product of two of these is exact in float64, and the sum has more bits than make a difference
 INLINE f16 fma(f16 a, f16 b, f16 c) { return f16(static_cast<long double>(float(a)) * float(b) + float(c)); }
 INLINE bf16 fma(bf16 a, bf16 b, bf16 c) { return bf16(static_cast<long double>(float(a)) * float(b) + float(c)); }
+template <typename T>
+INLINE u32 fma_halves(u32 a, u32 b, u32 c) {
+  const u32 low = as<u16>(fma(as<T>(a), as<T>(b), as<T>(c)));
+  return low | as<u16>(fma(as<T>(a >> 16), as<T>(b >> 16), as<T>(c >> 16))) << 16;
+}
 INLINE f32 root(f32 a) { return __builtin_sqrtf(a); }
 INLINE f64 root(f64 a) { return __builtin_sqrt(a); }
 
