@@ -17,7 +17,7 @@ import pytest
 
 from gpu_model.amd_code.emulator import Fault
 from gpu_model.toolchain import compiler
-from tiny_asm_amd import Isa, s, v, vcc, vcc_lo
+from tiny_asm_amd import Isa, s, ttmp, v, vcc, vcc_lo
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 Body = Callable[[Isa, list[Any]], list[Any]]
@@ -138,7 +138,9 @@ ROWS: dict[str, tuple[str, Body, list[Between], list[Between], str]] = {
   ),
   "its neighbour was read": ("gfx1201", partial(kept, pair=21), [wait(0xFFFE)], [nothing], "the SALU wrote since then"),
   "a scalar that the VALU wrote": (
-    "gfx1201", partial(kept, written="valu"), [wait(0xF1FF)], [nothing, some(8), wait(0xFFFE)], r"va_sdst\(0\) has",
+    "gfx1201", partial(kept, written="valu"),
+    [wait(0xF1FF), lambda isa: [isa.v_mov_b32(v[9], ttmp[9]), isa.s_mov_b32(s[30], ttmp[9])]],
+    [nothing, some(8), wait(0xFFFE), lambda isa: [isa.s_mov_b32(s[30], ttmp[9])]], r"va_sdst\(0\) has",
   ),
   "the SALU reads it first": ("gfx1201", kept_while_read, [nothing], [], ""),
   "the SALU reads what it wrote": ("gfx1201", kept_for_salu, [wait(0xFFFE)], [nothing], "s20 is read, which the VALU"),

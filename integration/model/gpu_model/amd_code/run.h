@@ -33,16 +33,18 @@ static void before_vector(Wave& w, int reg, bool writes) {
 // or by what waits anyway: scalar loads and accesses by buffers for all, an instruction of the SALU that reads one for
 // what the VALU wrote (LLVM's AMDGPUWaitSGPRHazards).
 enum { FRESH, OF_SALU, OF_VALU };
+// VCC is waited for by itself; all other scalars, those of trap handlers too, together.
+static bool is_vcc(int reg) { return reg / 2 == VCC / 2; }
 static void before_scalar(Wave& w, int reg) {
   if (CDNA && w.launch->hazards & CLOSE && w.op->flags & VALU && w.clock - w.valu_s[reg] < 3)
     fault("%s is read %d instructions after a vector instruction wrote it: 2 have to be between", name_of(reg).c_str(), int(w.clock - w.valu_s[reg]) - 1);
   if (CDNA || !(w.launch->hazards & STALE_SCALARS) || !(w.op->flags & (VALU | SALU))) return;
   if (w.op->flags & SALU && w.cached[reg / 2])
     for (int n = 0; n < 128; n++)
-      if (w.stale[n] == OF_VALU && (n >= VCC) == (reg >= VCC)) w.stale[n] = FRESH;
+      if (w.stale[n] == OF_VALU && is_vcc(n) == is_vcc(reg)) w.stale[n] = FRESH;
   if (w.stale[reg])
     fault("%s is read, which the VALU read before and the %s wrote since then: s_wait_alu %s(0) has to be between", name_of(reg).c_str(),
-          w.stale[reg] == OF_SALU ? "SALU" : "VALU", w.stale[reg] == OF_SALU ? "sa_sdst" : reg < VCC ? "va_sdst" : "va_vcc");
+          w.stale[reg] == OF_SALU ? "SALU" : "VALU", w.stale[reg] == OF_SALU ? "sa_sdst" : is_vcc(reg) ? "va_vcc" : "va_sdst");
   if (w.op->flags & VALU) w.cached[reg / 2] = 1;
 }
 
@@ -54,7 +56,7 @@ static void scalar_written(Wave& w, int reg) {
 static void dependences(Wave& w, u32 fields) {
   if (fields >> 12 == 0) w.waited |= w.slow > w.landed, w.landed = w.valus;
   for (int n = 0; n < 128; n++) {
-    bool waited = w.stale[n] == OF_SALU ? !(fields & 1) : n < VCC ? (fields >> 9 & 7) == 0 : !(fields & 2);
+    bool waited = w.stale[n] == OF_SALU ? !(fields & 1) : is_vcc(n) ? !(fields & 2) : (fields >> 9 & 7) == 0;
     if (waited) w.waited |= w.stale[n] != FRESH, w.stale[n] = FRESH;
   }
 }
