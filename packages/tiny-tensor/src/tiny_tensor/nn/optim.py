@@ -140,7 +140,8 @@ class Optimizer:
 
   @phase("optimiser")
   def schedule_step(self) -> list[Tensor]:
-    """Assigns without realising: all tensors that must be realised for the step to happen."""
+    """Assigns without realising, but for the memory of new state: all tensors that must be realised for the step to
+    happen."""
     _check_training()
     self.follow()
     self.begin()
