@@ -17,6 +17,7 @@ from gpu_model_devices import contents, copied_to_any_place, filled, sizes
 
 from gpu_model.nv.cubin import assemble
 from gpu_model.nv.errors import Refusal, Status
+from gpu_model.nv.gpus import VERSIONS
 from gpu_model.nv.model import Model
 from gpu_model.nv_backend import ModelBackend
 from gpu_model.toolchain import compiler
@@ -76,7 +77,8 @@ def ones() -> np.ndarray[Any, np.dtype[np.float32]]:
   return np.ones(N, np.float32)
 
 
-@pytest.mark.parametrize(("chip", "version"), [*zip(CHIPS, ("550", "570", "580", "610", "610")), ("GH100", "550")])
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("chip", CHIPS)
 def test_every_generation_and_driver(chip: str, version: str) -> None:
   machine = ModelBackend(chip, version=version)
   assert machine.probe() == [CHIPS[chip]]

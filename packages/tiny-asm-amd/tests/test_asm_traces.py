@@ -91,9 +91,24 @@ def test_recordings(path: Path) -> None:
       for wave in waves(decode(data), program):
         classes = Count(class_of(step.instruction) for step in wave.steps)
         if wave.steps:
-          assert counted["SQ_INSTS_VALU"] == all_waves * classes["vector"]
-    if class_of(empty) == "end":
-      assert counted["SQ_INSTS_VALU"] == 0
+          assert [counted[f"SQ_INSTS_{unit}"] for unit in ("VALU", "SALU")] == [
+            all_waves * classes[kind] for kind in ("vector", "scalar")
+          ]
+    straight = straight_line(program)
+    if straight is not None:  # then each wave runs all of it, traced or not
+      assert counted["SQ_INSTS_VALU"] == all_waves * straight["vector"]
+      assert counted["SQ_INSTS_SALU"] == all_waves * straight["scalar"]
+
+
+def straight_line(program: Program) -> Count[str] | None:
+  """How many instructions of each class a program without branches has up to its end; None if it has branches."""
+  at, found = program.entry, Count[str]()
+  while (instruction := program.at(at)) is not None:
+    found[class_of(instruction)] += 1
+    if class_of(instruction) in ("branch", "end"):
+      return None if found["branch"] else found
+    at += instruction.size
+  raise AssertionError(f"the program has no end at {at:#x}")
 
 
 def test_a_wave_of_a_recording() -> None:
