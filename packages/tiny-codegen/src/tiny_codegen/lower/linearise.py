@@ -3,8 +3,9 @@
 Every loop is laid out as a whole: RANGE, body, END. Within a loop the instructions and inner loops are sorted so that
 each comes after what it needs, writes to memory as late as possible (a read of what a kernel overwrites comes first)
 and otherwise in the order of a depth-first walk. So is a write to local memory that the same iteration reads again (see
-`first_tile`): if what all steps of a sum read had to be read before it, registers would not do. What does not depend on
-a loop is outside it by construction.
+`first_tile`): if what all steps of a sum read had to be read before it, registers would not do. Nor would they if what
+a loop has summed, as the last tile of a matrix, were written after the next loop. What does not depend on a loop is
+outside it by construction.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tiny_codegen.kernel.loops import in_order
 from tiny_codegen.kernel.memory import in_register
 from tiny_codegen.lower.tile_order import in_turn, sorted_by
 from tiny_uop import Ops, UOp, dtypes
+from tiny_uop.graph import memory_of
 
 
 class Region:
@@ -142,6 +144,8 @@ class Layout:
     self.inside: dict[Region, list[Item]] = {self.regions.root: []}
     self.needs: dict[Item, set[Item]] = {}
     self.rank: dict[Item, tuple[bool, int]] = {}
+    self.waits = any(u.op is Ops.BARRIER for u in self.order)
+    self.reads: dict[Item, set[UOp]] = {}
     self.read_again = {s for u in self.order if u.op is Ops.AFTER for s in u.src[1:] if s.op is Ops.STORE}
     for loop, region in self.regions.of_loop.items():
       self.inside.setdefault(region.parent, []).append(region)
@@ -161,6 +165,11 @@ class Layout:
       if writes:
         for region in home.chain()[:-1]:
           self.rank[region] = (True, self.rank[region][1])
+      for place in u.src[1:] if u.op is Ops.STORE else u.src:
+        if place.op is Ops.INDEX:
+          readers: list[Item] = [u, *home.chain()]
+          for reader in readers:
+            self.reads.setdefault(reader, set()).add(memory_of(place))
     user, around = self._item(u), home if u.op is not Ops.RANGE else home.parent
     for s in u.src:
       if self.homes[s] is around and s.op is not Ops.RANGE and s.op is not Ops.END:
@@ -196,7 +205,7 @@ class Layout:
   def _region(self, region: Region) -> Iterator[UOp]:
     if region.loop is not None:
       yield region.loop
-    for item in self._sorted(self.inside[region], region):
+    for item in self._stored_early(self._sorted(self.inside[region], region)):
       if isinstance(item, Region):
         yield from self._region(item)
       elif item.op not in ALIASES:
@@ -206,13 +215,30 @@ class Layout:
         raise KernelError(f"loop {region.loop.arg[0]} is never closed: no END or REDUCE names it")
       yield region.ends[0].replace(src=(region.ends[0].src[0], region.loop))
 
-  def _sorted(self, items: list[Item], region: Region) -> Iterator[Item]:
+  def _sorted(self, items: list[Item], region: Region) -> list[Item]:
     ranked, placed = sorted(items, key=self.rank.__getitem__), set[Item]()
     for item in ranked:
       if not placed.issuperset(self.needs[item]):
-        return self._as_needed(items, region)
+        return list(self._as_needed(items, region))
       placed.add(item)
-    return iter(ranked)  # mostly they are in order as it is
+    return ranked  # mostly they are in order as it is
+
+  def _stored_early(self, items: list[Item]) -> list[Item]:
+    """Items in order, but a write before the loops that neither make nor read what it writes: values that wait behind
+    a loop to be written take registers in it."""
+    loops = [place for place, item in enumerate(items) if isinstance(item, Region)]
+    if len(loops) < 2 or self.waits:
+      return items
+    places = {item: place for place, item in enumerate(items)}
+    order = {item: (place, 1, 0) for place, item in enumerate(items)}
+    for place, item in enumerate(items):
+      if isinstance(item, UOp) and item.op is Ops.STORE and not in_register(item):
+        needed = max((places[need] for need in self.needs[item]), default=place)
+        memory = memory_of(item.src[0])
+        first = next((loop for loop in loops if needed < loop < place), place)
+        if not any(memory in self.reads.get(other, ()) for other in items[first:place]):
+          order[item] = (first, 0, place)
+    return sorted(items, key=order.__getitem__)
 
   def _as_needed(self, items: list[Item], region: Region) -> Iterator[Item]:
     """Of those that need nothing more, always the one of the least rank."""
