@@ -12,7 +12,8 @@ Program = Callable[..., Tensor]
 
 
 MATRIX_FUNCTIONS = ("cholesky", "solve", "qr", "eigh", "svd", "sort", "topk", "cumsum", "cummax", "median", "cdist")
-"""By the name that NumPy or PyTorch has for what is done; of `topk` and `sort` the values, in rows."""
+"""By the name that NumPy or PyTorch has for what is done. `sort`, `topk`, `cummax` and `median` of rows give values and
+their indices; those of NumPy, which has no such functions, values only."""
 TOP = 10  # of `topk`
 
 
@@ -73,7 +74,8 @@ class Library(ABC):
 
   @abstractmethod
   def matrix_function(self, name: str, *x: Tensor) -> Tensor:
-    """A factor of a matrix, the matrix put together from its factors, or rows in order: one of `MATRIX_FUNCTIONS`."""
+    """A factor of a matrix, the matrix put together from its factors, or rows in order, with the indices of what is in
+    them as a tuple: one of `MATRIX_FUNCTIONS`."""
 
   @abstractmethod
   def gelu(self, x: Tensor) -> Tensor:

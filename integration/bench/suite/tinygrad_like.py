@@ -32,7 +32,12 @@ class TinygradLike(Library):
     self.device.synchronize()
 
   def runner(self, program: Program, inputs: tuple[Tensor, ...]) -> Callable[[], Tensor]:
-    captured = self.module.TinyJit(lambda *tensors: program(self, *tensors).realize())
+    def computed(*tensors: Tensor) -> Tensor:
+      results = program(self, *tensors)
+      self.module.Tensor.realize(*(results if isinstance(results, tuple) else (results,)))
+      return results
+
+    captured = self.module.TinyJit(computed)
 
     def run() -> Tensor:
       result = captured(*inputs)
@@ -52,8 +57,7 @@ class TinygradLike(Library):
       return put_together(name, *(x[0].svd(False) if name == "svd" else getattr(x[0], name)()))
     if name in ("cholesky", "solve", "cdist"):
       return getattr(x[0], name)(*x[1:])
-    out = x[0].topk(TOP) if name == "topk" else getattr(x[0], name)(-1)
-    return out if name == "cumsum" else out[0]
+    return x[0].topk(TOP) if name == "topk" else getattr(x[0], name)(-1)
 
   def relu(self, x: Tensor) -> Tensor:
     return x.relu()

@@ -103,7 +103,10 @@ class Worker:
 
 
 def value(lib: Library, result: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-  """A copy of a result, for comparison; several tensors end to end."""
+  """A copy of a result, for comparison; several tensors end to end. Of values and indices the values: equal ones may
+  stand in any order."""
+  if isinstance(result, tuple):
+    result = result[0]
   if isinstance(result, list):
     return np.concatenate([value(lib, tensor).ravel() for tensor in result])
   return np.array(lib.array(result), dtype=np.float64)
