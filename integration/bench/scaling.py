@@ -36,7 +36,7 @@ import numpy as np
 
 THREADS = (2, 4, 8, 16, 32, 64, 128)
 SHARERS = 8
-"""Threads that claim from one counter, at most: `shares_for` of pool.ll."""
+"""Threads that claim from one counter, at most; up to so many have one each: `shares_for` of pool.ll."""
 LONG = 1e6
 """Nanoseconds on one thread from which on a kernel counts for the imbalance."""
 
@@ -105,7 +105,8 @@ def simulate(kernel: Kernel, threads: int, machine: Machine) -> Division:
   each = kernel.nanoseconds / kernel.extent
   ready = [(0.0 if n == 0 else machine.wake + machine.woken * n, n) for n in range(used)]
   heapq.heapify(ready)
-  count = machine.sockets * max(1, -(-used // machine.sockets // SHARERS))
+  sharers = machine.sockets * (SHARERS if used > SHARERS else 1)
+  count = machine.sockets * -(-used // sharers)
   free, ends, far, claims = [0.0] * count, [0.0] * used, 0, used
   shares = [deque(lengths(kernel.extent, parts, share, count)) for share in range(count)]
   while ready:

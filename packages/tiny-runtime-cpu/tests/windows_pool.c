@@ -9,9 +9,9 @@
 
 typedef int64_t (*claim_t)(void *, int64_t *);
 int64_t pool_size(void);
-void pool_init(void *, int64_t);
+void pool_init(void *);
 void pool_place(void *, int64_t, void *);
-int64_t pool_start(void *, int64_t, int32_t, int64_t);
+int64_t pool_start(void *, int64_t, int64_t, int32_t, int64_t);
 void pool_stop(void *);
 void pool_run(void *, void *, void *, void *, int64_t, int64_t, int64_t);
 
@@ -63,9 +63,9 @@ int main(void) {
   main_thread = GetCurrentThreadId();
   for (int round = 0; round < 3; round++) {
     memset(pool, 0, pool_size());
-    pool_init(pool, 300);
+    pool_init(pool);
     pool_place(pool, 1, positions);
-    if (pool_start(pool, WORKERS, 2, 8 << 20) != WORKERS) return printf("no threads\n"), 2;
+    if (pool_start(pool, WORKERS, 300, 2, 8 << 20) != WORKERS) return printf("no threads\n"), 2;
     DWORD others;
     HANDLE caller = CreateThread(NULL, 0, other, pool, 0, NULL);
     int found = wrong(pool, counts, MOST);

@@ -18,9 +18,8 @@ declare ptr @memmove(ptr, ptr, i64)
   ptr,  ; 3 patches
   i64,  ; 4 how many
   ptr,  ; 5 addresses of the memories
-  i64,  ; 6 spin: iterations before a worker that waits for the next call goes to sleep
-  ptr,  ; 7 times: of the beginning, then of the end of each call; null if nobody wants to know
-  i64   ; 8 the clock of these
+  ptr,  ; 6 times: of the beginning, then of the end of each call; null if nobody wants to know
+  i64   ; 7 the clock of these
 }
 
 ; What clock_gettime gives: seconds and nanoseconds.
@@ -41,8 +40,8 @@ entry:
   %patches = load ptr, ptr %patches_field
   %patch_count = load i64, ptr %patch_count_field
   %addresses = load ptr, ptr %addresses_field
-  %times_field = getelementptr %graph, ptr %graph, i64 0, i32 7
-  %clock_field = getelementptr %graph, ptr %graph, i64 0, i32 8
+  %times_field = getelementptr %graph, ptr %graph, i64 0, i32 6
+  %clock_field = getelementptr %graph, ptr %graph, i64 0, i32 7
   %times = load ptr, ptr %times_field
   %clock_long = load i64, ptr %clock_field
   %clock = trunc i64 %clock_long to i32
@@ -52,7 +51,7 @@ entry:
 patch_check:
   %p = phi i64 [ 0, %entry ], [ %p_next, %patch ]
   %more_patches = icmp slt i64 %p, %patch_count
-  br i1 %more_patches, label %patch, label %hot_check
+  br i1 %more_patches, label %patch, label %begin_check
 
 patch:
   %target_field = getelementptr %patch, ptr %patches, i64 %p, i32 0
@@ -68,20 +67,7 @@ patch:
   %p_next = add i64 %p, 1
   br label %patch_check
 
-hot_check:
-  %has_pool = icmp ne ptr %pool, null
-  br i1 %has_pool, label %heat, label %begin_check
-
-heat:
-  %graph_spin_field = getelementptr %graph, ptr %graph, i64 0, i32 6
-  %graph_spin = load i64, ptr %graph_spin_field
-  %spin_field = getelementptr %pool, ptr %pool, i64 0, i32 15
-  %pool_spin = load atomic i64, ptr %spin_field monotonic, align 8
-  store atomic i64 %graph_spin, ptr %spin_field monotonic, align 8
-  br label %begin_check
-
 begin_check:
-  %old_spin = phi i64 [ 0, %hot_check ], [ %pool_spin, %heat ]
   br i1 %is_timed, label %begin, label %call_check
 
 begin:
@@ -89,10 +75,9 @@ begin:
   br label %call_check
 
 call_check:
-  %usual_spin = phi i64 [ %old_spin, %begin_check ], [ %old_spin, %begin ], [ %usual_spin, %following ]
   %c = phi i64 [ 0, %begin_check ], [ 0, %begin ], [ %c_next, %following ]
   %more_calls = icmp slt i64 %c, %call_count
-  br i1 %more_calls, label %call, label %cool_check
+  br i1 %more_calls, label %call, label %exit
 
 call:
   %function_field = getelementptr %call, ptr %calls, i64 %c, i32 0
@@ -126,14 +111,6 @@ end:
 
 following:
   br label %call_check
-
-cool_check:
-  br i1 %has_pool, label %cool, label %exit
-
-cool:
-  %cool_field = getelementptr %pool, ptr %pool, i64 0, i32 15
-  store atomic i64 %usual_spin, ptr %cool_field monotonic, align 8
-  br label %exit
 
 exit:
   ret void

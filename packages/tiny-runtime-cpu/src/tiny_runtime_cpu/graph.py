@@ -16,10 +16,6 @@ from tiny_runtime_cpu.program import BYTES_PER_NS, Program, divide, threads_for
 from tiny_runtime_cpu.settings import thread_count
 from tiny_runtime_cpu.system import MONOTONIC_CLOCK
 
-HOT = 8
-"""How many times longer than usual a worker waits for work while a graph runs: some 100 microseconds, longer than most
-kernels that one thread runs alone between two that all run."""
-
 NS_PER_HOT_THREAD = 8_000
 """Work that is worth another thread in a graph, where the workers are awake after the first kernel that needs them."""
 
@@ -119,7 +115,7 @@ class Graph:
     self._rows = (ctypes.c_int64 * len(rows))(*rows)
     self._patches = (ctypes.c_int64 * len(patches))(*patches)
     tables = [ctypes.addressof(table) for table in (self._rows, self._patches, self._addresses)]
-    self._header = (ctypes.c_int64 * 9)(0, tables[0], len(self._calls), tables[1], len(patches) // 3, tables[2])
+    self._header = (ctypes.c_int64 * 8)(0, tables[0], len(self._calls), tables[1], len(patches) // 3, tables[2])
     self._times: ctypes.Array[ctypes.c_int64] | None = None
     self._header_address = ctypes.addressof(self._header)
     for n, call in enumerate(self._calls):
@@ -172,12 +168,12 @@ class Graph:
     """Run all calls, and note when."""
     if self._times is None:
       self._times = (ctypes.c_int64 * (2 * len(self._calls) + 2))()
-      self._header[8] = MONOTONIC_CLOCK
-    self._header[7] = ctypes.addressof(self._times)
+      self._header[7] = MONOTONIC_CLOCK
+    self._header[6] = ctypes.addressof(self._times)
     try:
       self.run(pool)
     finally:
-      self._header[7] = 0
+      self._header[6] = 0
 
   def times(self) -> Times:
     """Of the last `run_timed`."""
@@ -210,7 +206,6 @@ class Graph:
       self._alone = all(threads_for(_nanoseconds(call), NS_PER_HOT_THREAD) == 1 for call in self._calls)
     self._limit, self._workers = limit, most - 1
     self._header[0] = pool.address if most > 1 else 0
-    self._header[6] = HOT * self._native.spin
 
   def _division(self, call: Call, global_size: Sequence[int], limit: int) -> tuple[int, int, int]:
     """(extent, parts, threads) of a call."""

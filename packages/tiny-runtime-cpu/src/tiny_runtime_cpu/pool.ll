@@ -7,9 +7,10 @@
 ; by clearing `open` and only then waiting for `active` to become 0. All four are sequentially consistent, so either the
 ; worker sees the job closed or the caller sees the worker, and a worker that wakes too late costs nothing.
 ;
-; Where memory is on several nodes (sockets), or threads are more than 8, some 8 neighbours have a share of the chunks,
-; next to each other, with a counter of its own. A thread claims of its share first: what it reads and writes there it,
-; or a neighbour, has touched first, and few wait for one counter. `unfinished` says whether another share has any left.
+; Each of up to 8 threads has a share of the chunks, next to each other, with a counter of its own; of more threads, some
+; 8 neighbours, on one node of memory (socket), have one. A thread claims of its share first: what it reads and writes
+; there it, or a neighbour, had in its caches in the launch before, and has touched first; and few wait for one counter.
+; `unfinished` says whether another share has any left.
 ;
 ; Workers spin for a moment after a job and then sleep on `wake`. `sleepers` and `generation` form the same kind of pair:
 ; the caller raises `generation` before it reads `sleepers`, a worker raises `sleepers` before it reads `generation`.
@@ -69,12 +70,14 @@ define void @pool_place(ptr %pool, i64 %nodes, ptr %position_of) {
   ret void
 }
 
-; How many shares a job has: as many for each node, of no more than 8 threads each.
+; How many shares a job has: as many for each node, of one thread each, or of 8 if there are more than 8 threads.
 define internal i64 @shares_for(ptr %pool, i64 %threads) {
   %nodes_field = getelementptr %pool, ptr %pool, i64 0, i32 27
   %told = load i64, ptr %nodes_field
   %nodes = call i64 @llvm.smax.i64(i64 %told, i64 1)
-  %sharers = mul i64 %nodes, 8
+  %are_few = icmp sle i64 %threads, 8
+  %together = select i1 %are_few, i64 1, i64 8
+  %sharers = mul i64 %nodes, %together
   %sum = add i64 %threads, %sharers
   %rounded = sub i64 %sum, 1
   %needed = udiv i64 %rounded, %sharers
@@ -177,14 +180,12 @@ define internal void @range_of(ptr %range, i64 %start, i64 %chunk, i64 %quotient
   ret void
 }
 
-define void @pool_init(ptr %pool, i64 %spin) {
+define void @pool_init(ptr %pool) {
   %wake = getelementptr %pool, ptr %pool, i64 0, i32 1
   %done = getelementptr %pool, ptr %pool, i64 0, i32 2
-  %spin_field = getelementptr %pool, ptr %pool, i64 0, i32 15
   %1 = call i32 @pthread_mutex_init(ptr %pool, ptr null)
   %2 = call i32 @pthread_cond_init(ptr %wake, ptr null)
   %3 = call i32 @pthread_cond_init(ptr %done, ptr null)
-  store i64 %spin, ptr %spin_field
   ret void
 }
 
@@ -264,6 +265,25 @@ stay:
   ret void
 }
 
+; So many iterations of a spin-wait that lets nobody else have the processor, for who wants to know how long they take.
+define void @pool_pause(i64 %iterations) {
+entry:
+  br label %check
+
+check:
+  %count = phi i64 [ 0, %entry ], [ %count_next, %pause ]
+  %more = icmp slt i64 %count, %iterations
+  br i1 %more, label %pause, label %exit
+
+pause:
+  call void @relax()
+  %count_next = add i64 %count, 1
+  br label %check
+
+exit:
+  ret void
+}
+
 define internal ptr @worker(ptr %pool) {
 entry:
   %wake = getelementptr %pool, ptr %pool, i64 0, i32 1
@@ -291,7 +311,7 @@ spin:
 again:
   call void @relax_or_yield(i64 %count)
   %count_next = add i64 %count, 1
-  %spins = load atomic i64, ptr %spin_field monotonic, align 8  ; a graph that runs wants more
+  %spins = load atomic i64, ptr %spin_field monotonic, align 8  ; more workers may make it less
   %more = icmp slt i64 %count_next, %spins
   br i1 %more, label %spin, label %sleep
 
@@ -394,7 +414,7 @@ entry:
   %active_field = getelementptr %pool, ptr %pool, i64 0, i32 7
   %waiting_field = getelementptr %pool, ptr %pool, i64 0, i32 13
   %spin_field = getelementptr %pool, ptr %pool, i64 0, i32 15
-  %spins = load i64, ptr %spin_field
+  %spins = load atomic i64, ptr %spin_field monotonic, align 8
   br label %spin
 
 spin:
@@ -511,14 +531,17 @@ publish:
   ret void
 }
 
-; Create workers until there are `wanted` (at most 1024); returns how many there are. Signals are for the interpreter's
-; own threads: `set_mask` is SIG_SETMASK, whose number differs between systems.
-define i64 @pool_start(ptr %pool, i64 %wanted, i32 %set_mask, i64 %stack_bytes) {
+; Create workers until there are `wanted` (at most 1024); returns how many there are. All of them, and callers, now spin
+; for `spin` iterations before they sleep. Signals are for the interpreter's own threads: `set_mask` is SIG_SETMASK, whose
+; number differs between systems.
+define i64 @pool_start(ptr %pool, i64 %wanted, i64 %spin, i32 %set_mask, i64 %stack_bytes) {
 entry:
   %attributes = alloca [256 x i8], align 16
   %mask = alloca [256 x i8], align 16
   %old_mask = alloca [256 x i8], align 16
+  %spin_field = getelementptr %pool, ptr %pool, i64 0, i32 15
   %workers_field = getelementptr %pool, ptr %pool, i64 0, i32 16
+  store atomic i64 %spin, ptr %spin_field monotonic, align 8
   %limited = call i64 @llvm.smin.i64(i64 %wanted, i64 1024)
   %1 = call i32 @pthread_attr_init(ptr %attributes)
   %2 = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 %stack_bytes)

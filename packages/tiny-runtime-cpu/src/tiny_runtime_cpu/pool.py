@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 import weakref
 from functools import cache
 
 from tiny_runtime import cached_bytes
 from tiny_runtime.llvm import compile_object, llvm_version
+from tiny_runtime_cpu import system
 from tiny_runtime_cpu.affinity import Affinity
-from tiny_runtime_cpu.host import Arch, host_arch
+from tiny_runtime_cpu.host import Arch, cpu_limit, host_arch
 from tiny_runtime_cpu.machine import LoadedObject, has_symbols
 from tiny_runtime_cpu.system import SET_MASK, topology
 from tiny_uop.locks import in_child, shared_lock
@@ -19,11 +21,19 @@ from tiny_uop.locks import in_child, shared_lock
 MAX_WORKERS = 1024
 STACK_BYTES = 8 << 20  # kernels keep packed buffers on the stack; macOS gives other threads 512 KiB by default
 
-# how a processor is told that this is a spin-wait, and how often before going to sleep: some 10 to 20 microseconds,
-# which is longer than the time between two launches of a captured graph and too short to cost power
+SPIN_NS = 100_000
+"""How long a thread spins for work, or for the others to end theirs, before it sleeps: about what it costs a launch to
+wake one (20 to 120 microseconds, measured in a virtual machine), so that waiting never costs twice what it might have.
+The time between two launches of a captured graph is shorter, and that between the kernels in one."""
+CROWDED_SPIN_NS = 5_000
+"""The same where there are more threads than processors: others wait for the one that it spins on."""
+_TIMED_SPINS = 64
+"""Iterations of a spin-wait that are timed: processors take from 3 to 50 nanoseconds for one."""
+
+# how a processor is told that this is a spin-wait
 _RELAX = {
-  "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()", 300),
-  "aarch64": ("call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)", 1000),
+  "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
+  "aarch64": ("call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)"),
 }
 
 _POSIX = (
@@ -55,6 +65,7 @@ _EXPORTS = (
   "pool_start",
   "pool_stop",
   "pool_handles",
+  "pool_pause",
   "graph_run",
   "copy_bytes",
 )
@@ -72,7 +83,7 @@ def needed(arch: Arch) -> tuple[str, ...]:
 
 def pool_source(arch: Arch) -> str:
   """The pool and the runner of graphs as LLVM IR text for one processor family."""
-  call, declaration, _ = _RELAX.get(arch.family, ("", "", 0))
+  call, declaration = _RELAX.get(arch.family, ("", ""))
   from pkgutil import get_data  # not importlib.resources, which takes four times as long to import
 
   names = "pool", "graph", "threads_windows" if is_windows(arch) else "threads_posix"
@@ -86,7 +97,6 @@ class Functions:
 
   def __init__(self) -> None:
     arch = host_arch()
-    self.spin = _RELAX.get(arch.family, ("", "", 0))[2]
     # unoptimised: seven times faster to compile, and nothing in it takes time but the kernels that it calls
     source = pool_source(arch)
     code = cached_bytes(f"{arch}\n{llvm_version()}\n{source}", lambda: compile_object(source, arch.processor, level=0))
@@ -94,17 +104,27 @@ class Functions:
     native.keep()
     p, i = ctypes.c_void_p, ctypes.c_int64
     self.size = ctypes.CFUNCTYPE(i)(native.address("pool_size"))
-    self.init = ctypes.CFUNCTYPE(None, p, i)(native.address("pool_init"))
+    self.init = ctypes.CFUNCTYPE(None, p)(native.address("pool_init"))
     self.place = ctypes.CFUNCTYPE(None, p, i, p)(native.address("pool_place"))
-    self.start = ctypes.CFUNCTYPE(i, p, i, ctypes.c_int32, i)(native.address("pool_start"))
+    self.start = ctypes.CFUNCTYPE(i, p, i, i, ctypes.c_int32, i)(native.address("pool_start"))
     self.stop = ctypes.CFUNCTYPE(None, p)(native.address("pool_stop"))
     self.handles = ctypes.CFUNCTYPE(p, p)(native.address("pool_handles"))
+    self.pause = ctypes.CFUNCTYPE(None, i)(native.address("pool_pause"))
     self.run_graph = ctypes.CFUNCTYPE(None, p)(native.address("graph_run"))
     # for graphs that are over sooner than another Python thread would give the GIL back
     self.run_graph_locked = ctypes.PYFUNCTYPE(None, p)(native.address("graph_run"))
     self.copy_bytes = native.address("copy_bytes")
     # bytes objects go in as pointers to their contents; the call releases the GIL
     self.run = ctypes.CFUNCTYPE(None, p, p, ctypes.c_char_p, ctypes.c_char_p, i, i, i)(native.address("pool_run"))
+
+  def spins(self, nanoseconds: int) -> int:
+    """How many iterations of a spin-wait take so long here: by the fastest of some, as others interrupt."""
+    taken = []
+    for _ in range(5):
+      start = time.perf_counter_ns()
+      self.pause(_TIMED_SPINS)
+      taken.append(time.perf_counter_ns() - start)
+    return nanoseconds * _TIMED_SPINS // max(1, min(taken))
 
 
 @cache
@@ -162,8 +182,10 @@ class Pool:
     self._state = (
       ctypes.addressof(self._storage) + 127
     ) & ~127  # fields that threads fight over have lines of their own
-    native.init(self._state, native.spin)
-    nodes, positions = topology.nodes_of_memory()
+    native.init(self._state)
+    allowed = system.allowed_processors()
+    known = {number: place for number, place in topology.places().items() if number in allowed}
+    nodes, positions = topology.nodes_of_memory(known)
     self._positions = ctypes.create_string_buffer(positions, len(positions))
     native.place(self._state, nodes, ctypes.addressof(self._positions))
     self._native = native  # last: whoever sees it uses all of it
@@ -186,7 +208,9 @@ class Pool:
     if self._native is None:
       self._open()
     if self._native is not None:
-      workers = self._native.start(self._state, wanted, SET_MASK, STACK_BYTES)
+      crowded = wanted >= cpu_limit()
+      spins = self._native.spins(CROWDED_SPIN_NS if crowded else SPIN_NS)
+      workers = self._native.start(self._state, wanted, spins, SET_MASK, STACK_BYTES)
       handles = (ctypes.c_uint64 * workers).from_address(self._native.handles(self._state))
       self.affinity.deal(list(handles))
       self.workers = workers
