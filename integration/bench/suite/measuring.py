@@ -78,7 +78,7 @@ class Row:
       return ours.share / goal.value
     if goal.kind == "seconds":
       return goal.value / ours.seconds
-    rivals = [n for n in self.lanes if n != "ours" and n.startswith(goal.lanes) and self.lanes[n].measured]
+    rivals = [n for n in self.lanes if n != "ours" and n in (goal.lanes or self.lanes) and self.lanes[n].measured]
     return self.speed("ours") / max(map(self.speed, rivals)) / goal.value if rivals else None
 
   def plain(self) -> dict[str, Any]:

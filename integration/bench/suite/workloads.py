@@ -18,6 +18,8 @@ COMPILED = (*STREAM, "torch compiled")
 WINDOWS = ("ours", "torch", "torch channels last", "tinygrad")  # NumPy has no such functions
 PEERS = ("ours", "numpy", "torch", "tinygrad")
 IMAGES = ("ours", "numpy", "torch", "torch channels last", "tinygrad")
+MODELS, TEXTS = (*IMAGES, "torch compiled"), (*PEERS, "torch compiled")
+EAGER = ("torch", "torch channels last")
 
 
 def normal(*shapes: tuple[int, ...]) -> Callable[[Random], tuple[Array, ...]]:
@@ -104,7 +106,7 @@ def convolution(
   flops = 2.0 * batch * out * into * window**2 * (-(-size // stride)) ** 2
   program = partial(call_convolution, stride=stride, padding=window // 2)
   inputs = normal((batch, into, size, size), (out, into, window, window))
-  return Workload(name, group, program, inputs, goal or Goal("peers", 1, ("torch",)), flops, FMA, IMAGES)
+  return Workload(name, group, program, inputs, goal or Goal("peers", 1, EAGER), flops, FMA, IMAGES)
 
 
 def call_convolution(lib: Library, weights: Tensor, x: Tensor, w: Tensor, stride: int, padding: int) -> Tensor:
@@ -245,7 +247,7 @@ def language_model(batch: int, tokens: int, size: models.BertSize) -> Workload:
   flops = 3 * (models.bert_flops(size, batch, tokens) + 2.0 * batch * tokens * size.width * size.vocabulary)
   return Workload(
     f"transformer step, {batch}×{tokens} tokens", "training", partial(models.language_model_loss, size=size),
-    inputs, Goal("peers", 1), flops, FMA, weights=partial(models.language_model_weights, size=size, tokens=tokens),
+    inputs, Goal("peers", 1), flops, FMA, TEXTS, partial(models.language_model_weights, size=size, tokens=tokens),
     tolerance=1e-4, kind="train",
   )  # fmt: skip
 
@@ -274,7 +276,7 @@ def attending(heads: int, length: int, causal: bool) -> Workload:
   name = f"attention{', causal' * causal}, {heads}×{length}×64"
   inputs, products = normal(*((1, heads, length, 64),) * 3), 2.0 * 2 * heads * length**2 * 64
   return Workload(
-    name, "attention", attention if causal else full_attention, inputs, Goal("peers", 1, ("torch",)),
+    name, "attention", attention if causal else full_attention, inputs, Goal("peers", 1, EAGER),
     products / 2 if causal else products, FMA,
   )  # fmt: skip
 
@@ -282,9 +284,9 @@ def attending(heads: int, length: int, causal: bool) -> Workload:
 def resnet18(batch: int, image: int) -> Workload:
   """Inference with fixed statistics."""
   flops = batch * models.resnet18_flops(image)
-  goal, inputs = Goal("peers", 1.2, ("torch",)), normal((batch, 3, image, image))
+  goal, inputs = Goal("peers", 1.2, EAGER), normal((batch, 3, image, image))
   return Workload(
-    f"ResNet-18 forward, batch {batch}", "models", models.resnet18, inputs, goal, flops, FMA, IMAGES,
+    f"ResNet-18 forward, batch {batch}", "models", models.resnet18, inputs, goal, flops, FMA, MODELS,
     models.resnet18_weights, 1e-4,
   )  # fmt: skip
 
@@ -297,8 +299,8 @@ def mnist(batch: int) -> Workload:
     return images, rng.integers(0, 10, batch).astype(np.int32)
 
   return Workload(
-    f"MNIST training step, batch {batch}", "models", models.mnist_loss, inputs, Goal("peers", 1.2, ("torch",)),
-    models.mnist_flops(batch), FMA, IMAGES, models.mnist_weights, 1e-3, "train",
+    f"MNIST training step, batch {batch}", "models", models.mnist_loss, inputs, Goal("peers", 1.2, EAGER),
+    models.mnist_flops(batch), FMA, MODELS, models.mnist_weights, 1e-3, "train",
   )  # fmt: skip
 
 
@@ -309,8 +311,8 @@ def minilm(batch: int, tokens: int, size: models.BertSize) -> Workload:
     return (rng.integers(0, size.vocabulary, (batch, tokens)).astype(np.int32),)
 
   return Workload(
-    f"MiniLM, {batch}×{tokens} tokens", "models", partial(models.bert, size=size), inputs, Goal("peers", 1, ("torch",)),
-    models.bert_flops(size, batch, tokens), FMA, weights=partial(models.bert_weights, size=size, tokens=tokens),
+    f"MiniLM, {batch}×{tokens} tokens", "models", partial(models.bert, size=size), inputs, Goal("peers", 1, EAGER),
+    models.bert_flops(size, batch, tokens), FMA, TEXTS, partial(models.bert_weights, size=size, tokens=tokens),
     tolerance=1e-4,
   )  # fmt: skip
 
@@ -344,7 +346,7 @@ def matrix_function(name: str, *shapes: tuple[int, ...], ascending: bool = False
   size = "×".join(map(str, shapes[0])) + ", ascending" * ascending
   return Workload(
     f"{name} {size}", "matrices" if name in MATRIX_FUNCTIONS[:5] else "rows", program, inputs,
-    Goal("peers", 1, ("torch",)), float(np.prod(shapes[0])), None, ("ours", "numpy", "torch"), tolerance=1e-4,
+    Goal("peers", 1, EAGER), float(np.prod(shapes[0])), None, ("ours", "numpy", "torch"), tolerance=1e-4,
   )  # fmt: skip
 
 
