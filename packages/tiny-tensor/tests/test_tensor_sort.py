@@ -96,6 +96,16 @@ def test_one_thread_after_another(dtype: str, monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(Tensor(a).argsort(-1, descending).numpy(), order_of(a, descending))
 
 
+@pytest.mark.parametrize("rows", [1, 4, 5, 9])
+def test_groups_of_rows_that_are_not_equally_many(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Groups of as many, and the last ones of fewer or of none, each with memory of its own."""
+  monkeypatch.setattr("tiny_tensor.methods.radix.GROUPS", 4)
+  for name in ("methods.radix.has_groups", "sequence.has_groups"):
+    monkeypatch.setattr(f"tiny_tensor.{name}", lambda place: False)
+  a = data((rows, 19), "int8")
+  np.testing.assert_array_equal(Tensor(a).argsort().numpy(), order_of(a, False))
+
+
 def test_several_blocks_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr("tiny_tensor.methods.radix.BLOCK", 4)
   monkeypatch.setattr("tiny_tensor.methods.radix.THREADS", 2)

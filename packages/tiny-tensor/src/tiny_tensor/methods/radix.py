@@ -2,7 +2,8 @@
 
 For each digit, elements are counted by it, the counts are added up, and each element goes to the place that its count
 says. A digit that is the same in all elements of a row is passed over. On a device without workgroups all of it is one
-kernel, row after row; with workgroups each thread has a block of a row, and each digit three kernels.
+kernel, whose threads share groups of rows out; with workgroups each thread has a block of a row, and each digit three
+kernels.
 
 The k-th least is found from the highest digit down, one kernel for all of it: with some bits of it known, elements
 below each value of the next bits are counted in vectors, which says what these are. That reads a row as often as there
@@ -24,6 +25,7 @@ T = TypeVar("T", bound=TensorBase)
 
 DIGIT = 8  # bits that one pass takes of keys of one thread
 FEW = 64  # elements of a row that is sorted by smaller digits: there are fewer counts to add up
+GROUPS = 16  # of rows, at most, that threads share out: each has memory of its own for the rows' keys
 SHARED_DIGIT = 4  # of keys that threads share out
 BLOCK = 256  # elements of a thread
 THREADS = 32
@@ -54,54 +56,61 @@ def order_of(keys: T) -> T:
   if has_groups(keys.device):
     return _in_blocks(keys)
   digit = DIGIT if n > FEW else SHARED_DIGIT
-  digits = keys.dtype.bits // digit
+  digits, groups = keys.dtype.bits // digit, min(rows, GROUPS)
   results = (
     ((rows, n), dtypes.int32),
-    ((2, n), keys.dtype),
-    ((2, n), dtypes.int32),
-    ((digits, 1 << digit), dtypes.int32),
+    ((groups, 2, n), keys.dtype),
+    ((groups, 2, n), dtypes.int32),
+    ((groups, digits, 1 << digit), dtypes.int32),
   )
   return called(sorting, 0, results, keys)[0]
 
 
 @cache
 def sorting(arrays: tuple[Array, ...], threads: int) -> UOp:
-  """(the order, two lots of keys and of positions, counts of digits) of keys."""
+  """(the order; of each group of rows two lots of keys and of positions, counts of digits) of keys."""
   s = Sequence(arrays)
-  (rows, n), (digits, size) = s.shapes[0], s.shapes[3]
-  bits = size.bit_length() - 1
-  with s.loop(rows) as row:
-    d, i = s.range(digits), s.lanes(size)
-    s.store(3, (d, i), UOp.const(dtypes.int32, 0), d, i)
-    with s.loop(n) as i:
-      key = s.keep(s.load(4, row, i))
-      s.store(1, (0, i), key)
-      s.store(2, (0, i), i.cast(dtypes.int32))
-      for number in range(digits):
-        place = (number, _digit(key, key.const_like(number * bits), size))
-        s.store(3, place, s.load(3, *place) + 1)
-    here = s.variable(UOp.const(dtypes.int32, 0))
-    with s.loop(digits) as d:
-      side = (s.get(here) & 1).cast(dtypes.index)
-      shift = d.cast(dtypes.int32) * bits
-      alike = s.keep(s.load(3, d, _digit(s.load(1, side, 0), shift, size)).eq(n))
-      total = s.variable(UOp.const(dtypes.int32, 0))
-      with s.loop(size) as i:
-        count = s.keep(s.load(3, d, i))
-        s.store(3, (d, i), s.get(total))
-        s.put(total, s.get(total) + count)
-      with s.loop(alike.where(UOp.const(dtypes.index, 0), UOp.const(dtypes.index, n))) as i:
-        key, position = s.keep(s.load(1, side, i)), s.keep(s.load(2, side, i))
-        digit = _digit(key, shift, size)
-        to = s.keep(s.load(3, d, digit))
-        s.store(3, (d, digit), to + 1)
-        other = (side * -1 + 1, to.cast(dtypes.index).maximum(0).minimum(n - 1))
-        s.store(1, other, key)
-        s.store(2, other, position)
-      s.put(here, alike.where(s.get(here), s.get(here) * -1 + 1))
-    i = s.range(n)
-    s.store(0, (row, i), s.load(2, (s.get(here) & 1).cast(dtypes.index), i), i)
+  (rows, _), (groups, *_) = s.shapes[0], s.shapes[3]
+  each = -(-rows // groups)
+  with s.loop(groups, AxisType.THREAD) as group, s.loop((group * -each + rows).maximum(0).minimum(each)) as r:
+    _sort_row(s, group, group * each + r)
   return s.kernel("sort")
+
+
+def _sort_row(s: Sequence, group: UOp, row: UOp) -> None:
+  """Steps that put a row in order, in the memory of a group."""
+  (_, n), (_, digits, size) = s.shapes[0], s.shapes[3]
+  bits = size.bit_length() - 1
+  d, i = s.range(digits), s.lanes(size)
+  s.store(3, (group, d, i), UOp.const(dtypes.int32, 0), d, i)
+  with s.loop(n) as i:
+    key = s.keep(s.load(4, row, i))
+    s.store(1, (group, 0, i), key)
+    s.store(2, (group, 0, i), i.cast(dtypes.int32))
+    for number in range(digits):
+      place = (group, number, _digit(key, key.const_like(number * bits), size))
+      s.store(3, place, s.load(3, *place) + 1)
+  here = s.variable(UOp.const(dtypes.int32, 0))
+  with s.loop(digits) as d:
+    side = (s.get(here) & 1).cast(dtypes.index)
+    shift = d.cast(dtypes.int32) * bits
+    alike = s.keep(s.load(3, group, d, _digit(s.load(1, group, side, 0), shift, size)).eq(n))
+    total = s.variable(UOp.const(dtypes.int32, 0))
+    with s.loop(size) as i:
+      count = s.keep(s.load(3, group, d, i))
+      s.store(3, (group, d, i), s.get(total))
+      s.put(total, s.get(total) + count)
+    with s.loop(alike.where(UOp.const(dtypes.index, 0), UOp.const(dtypes.index, n))) as i:
+      key, position = s.keep(s.load(1, group, side, i)), s.keep(s.load(2, group, side, i))
+      digit = _digit(key, shift, size)
+      to = s.keep(s.load(3, group, d, digit))
+      s.store(3, (group, d, digit), to + 1)
+      other = (group, side * -1 + 1, to.cast(dtypes.index).maximum(0).minimum(n - 1))
+      s.store(1, other, key)
+      s.store(2, other, position)
+    s.put(here, alike.where(s.get(here), s.get(here) * -1 + 1))
+  i = s.range(n)
+  s.store(0, (row, i), s.load(2, group, (s.get(here) & 1).cast(dtypes.index), i), i)
 
 
 def _digit(key: UOp, shift: UOp, size: int) -> UOp:
@@ -144,7 +153,7 @@ def selecting(arrays: tuple[Array, ...], threads: int, n: int, k: int, maximum_f
     lanes = [s.all_lanes(LANES) for _ in bounds]
     return [s.keep(counter(d, lane).load().reduce(Ops.ADD, lane)) for d, lane in enumerate(lanes)]
 
-  with s.loop(rows) as row:
+  with s.loop(rows, AxisType.THREAD) as row:
     found = s.variable(UOp.const(dtype, 0))
     less = s.variable(zero)  # how many are below what is found
     with s.loop(dtype.bits // FOUND) as place:
