@@ -1,4 +1,5 @@
-"""Pass: GLOBAL, LOCAL and GROUP loops become the hardware counters of a device with workgroups.
+"""Pass: GLOBAL, LOCAL and GROUP loops become the hardware counters of a device with workgroups. Without workgroups, a
+GLOBAL loop around a whole kernel is shared by the threads of a processor.
 
 REDUCEs over GROUP loops are shared by threads (`SharedReduces`); what all threads have, one stores.
 """
@@ -45,7 +46,7 @@ RECOMPUTED = 16
 def lower_workgroups(root: UOp, target: Target) -> UOp:
   """The kernel without GLOBAL, LOCAL and GROUP loops. Raises KernelError for workgroups that the target cannot have."""
   if not target.has_local:
-    return root
+    return _shared_by_threads(root) if target.has_threads else root
   if reason := check_workgroup(root, target):
     raise KernelError(reason)
   axes = thread_axes(root)
@@ -63,6 +64,17 @@ def lower_workgroups(root: UOp, target: Target) -> UOp:
     return None
 
   return rebuild(root.substitute(names), open_loops)
+
+
+def _shared_by_threads(root: UOp) -> UOp:
+  """The outermost GLOBAL loop as a THREAD loop, where it is around all effects. Not where iterations accumulate in
+  memory: the updates were made for one thread."""
+  outermost = {end.src[1] if end.op is Ops.END else end for end in root.src}
+  updates = any(u.op is Ops.STORE and isinstance(u.arg, Accumulate) and not in_register(u) for u in root.toposort)
+  loop = outermost.pop()
+  if outermost or updates or loop.op is not Ops.RANGE or kind(loop) is not AxisType.GLOBAL:
+    return root
+  return root.substitute({loop: UOp.range(loop.src[0], loop.arg[0], AxisType.THREAD)})
 
 
 def globals_from_loops(root: UOp, target: Target) -> UOp:

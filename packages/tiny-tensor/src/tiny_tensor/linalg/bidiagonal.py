@@ -1,6 +1,8 @@
-"""Singular values and vectors of square matrices: Golub and Kahan's bidiagonal form (1965), then QR steps. One kernel.
+"""Singular values and vectors of square matrices: Golub and Kahan's bidiagonal form (1965), then QR steps.
 
-Golub & Van Loan, "Matrix computations", 8.6; the shift's formula is that of Demmel & Kahan (1990).
+The form is computed by one thread. The rotations of U and those of V are two parts, which both compute the steps. Then
+the vectors are reflected. Golub & Van Loan, "Matrix computations", 8.6; the shift's formula is that of Demmel & Kahan
+(1990).
 """
 
 from __future__ import annotations
@@ -8,17 +10,19 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from tiny_tensor.linalg.blocks import reflected_rows
 from tiny_tensor.linalg.orthogonal import KEPT, STEPS, Orthogonal, size
 from tiny_tensor.linalg.triangles import TILE, cut, padded, up, width_of
-from tiny_tensor.sequence import Array, called
+from tiny_tensor.sequence import Array, Index, called
 from tiny_uop import AxisType, Ops, UOp, dtypes
 
 if TYPE_CHECKING:
   from tiny_tensor.tensor import Tensor
 
 DIAGONAL, BESIDE, LEFT_TAU, RIGHT_TAU, PRODUCT = range(5)  # rows of numbers
-PLACE, RIGHT_COSINE, RIGHT_SINE, LEFT_COSINE, LEFT_SINE = range(5)  # rows of rotations
-MATRIX, LEFT, U, V, NUMBERS, ROTATIONS, SOURCE = range(7)  # arrays; LEFT are the vectors of reflections
+PLACE, LEFT_COSINE, LEFT_SINE, RIGHT_COSINE, RIGHT_SINE = range(5)  # rows of rotations
+SIDES, NUMBERS, ROTATIONS = range(3)  # arrays, of which SIDES has two matrices for each: of what is left, and right
+APART = 64  # rows of matrices whose sides are worth two parts
 
 
 class Bidiagonal(Orthogonal):
@@ -26,38 +30,37 @@ class Bidiagonal(Orthogonal):
 
   def reflect_column(self, b: UOp, k: UOp) -> None:
     """Column k becomes 0 below the diagonal: a reflection of the rows from k on."""
-    width, first = self.width, k // self.width
-    i, lane = self.range(self.strips - first), self.lanes(width)
-    self.store(LEFT, (b, k, (first + i) * width + lane), self.zero, i, lane)
+    width, first, below = self.width, k // self.width, self.rows + k
     j = self.range(self.rows - k)
-    self.store(LEFT, (b, k, k + j), self.load(MATRIX, b, k + j, k), j)
-    tau = self.reflector(b, LEFT, k, k, DIAGONAL, LEFT_TAU, k)
+    self.store(SIDES, (b, k, k + j), self.load(SIDES, b, below + j, k), j)
+    tau = self.reflector(b, SIDES, k, k, DIAGONAL, LEFT_TAU, k)
     first = (k + 1) // width
     i, j, lane = self.range(self.strips - first), self.terms(self.rows - k), self.lanes(width)
     column = (first + i) * width + lane
-    product = (self.load(LEFT, b, k, k + j) * self.load(MATRIX, b, k + j, column)).reduce(Ops.ADD, j)
+    product = (self.load(SIDES, b, k, k + j) * self.load(SIDES, b, below + j, column)).reduce(Ops.ADD, j)
     self.store(NUMBERS, (b, PRODUCT, column), (column > k).where(product * tau, self.zero), i, lane)
     j, i, lane = self.range(self.rows - k), self.range(self.strips - first), self.lanes(width)
-    place = (b, k + j, (first + i) * width + lane)
-    change = self.load(LEFT, b, k, k + j) * self.number_of(b, PRODUCT, place[2])
-    self.store(MATRIX, place, self.load(MATRIX, *place) - change, j, i, lane)
+    place = (b, below + j, (first + i) * width + lane)
+    change = self.load(SIDES, b, k, k + j) * self.number_of(b, PRODUCT, place[2])
+    self.store(SIDES, place, self.load(SIDES, *place) - change, j, i, lane)
 
   def reflect_row(self, b: UOp, k: UOp) -> None:
     """Row k becomes 0 behind the element next to the diagonal: a reflection of the columns behind k."""
-    tau = self.reflector(b, MATRIX, k, k + 1, BESIDE, RIGHT_TAU, k)
+    own = self.rows + k
+    tau = self.reflector(b, SIDES, own, k + 1, BESIDE, RIGHT_TAU, k)
     width, first = self.width, (k + 1) // self.width
     with self.loop((self.rows - k - 1 + TILE - 1) // TILE, AxisType.LOOP) as j:
       one, i, lane = self.written(TILE), self.terms(self.strips - first), self.all_lanes(width)
-      row, column = self.rows - 1 - (j * TILE + one), (first + i) * width + lane
-      product = (self.load(MATRIX, b, row, column) * self.load(MATRIX, b, k, column)).reduce(Ops.ADD, i, lane)
-      self.store(NUMBERS, (b, PRODUCT, one), (row > k).where(product * tau, self.zero), one)
+      row, column = 2 * self.rows - 1 - (j * TILE + one), (first + i) * width + lane
+      product = (self.load(SIDES, b, row, column) * self.load(SIDES, b, own, column)).reduce(Ops.ADD, i, lane)
+      self.store(NUMBERS, (b, PRODUCT, one), (row > own).where(product * tau, self.zero), one)
       i, one, lane = self.range(self.strips - first), self.written(TILE), self.lanes(width)
-      place = (b, self.rows - 1 - (j * TILE + one), (first + i) * width + lane)
-      change = self.number_of(b, PRODUCT, one) * self.load(MATRIX, b, k, place[2])
-      self.store(MATRIX, place, self.load(MATRIX, *place) - change, i, one, lane)
+      place = (b, 2 * self.rows - 1 - (j * TILE + one), (first + i) * width + lane)
+      change = self.number_of(b, PRODUCT, one) * self.load(SIDES, b, own, place[2])
+      self.store(SIDES, place, self.load(SIDES, *place) - change, i, one, lane)
 
-  def solve(self, b: UOp, small: UOp) -> None:
-    """The diagonal becomes the singular values, of either sign, and the rows their vectors."""
+  def solve(self, b: UOp, small: UOp, matrix: UOp, sides: tuple[Index, ...]) -> None:
+    """The diagonal becomes the singular values, of either sign, and the rows of `sides` their vectors."""
     n = self.size
     at = self.variable(UOp.const(dtypes.int32, n - 1))  # whose singular value is sought
     kept = self.variable(UOp.const(dtypes.int32, 0))  # rotations
@@ -66,8 +69,9 @@ class Bidiagonal(Orthogonal):
       first = self.keep(self.start(b, last, small))
       with self.where((last <= 0) | (self.get(kept) > (KEPT - 1) * n)):
         count = self.whole(self.get(kept), KEPT * self.rows)
-        self.rotate(b, V, count, RIGHT_COSINE)
-        self.rotate(b, U, count, LEFT_COSINE)
+        for side in sides:
+          cosines = LEFT_COSINE + side * (RIGHT_COSINE - LEFT_COSINE)
+          self.rotate(b, count, cosines, SIDES, matrix, side * self.rows)
         self.put(kept, UOp.const(dtypes.int32, 0))
       with self.where(last <= first):
         self.put(at, last - 1)
@@ -125,20 +129,33 @@ class Bidiagonal(Orthogonal):
 
 @cache
 def bidiagonal(arrays: tuple[Array, ...], threads: int, matrix: int) -> UOp:
-  """(what is left of a matrix, left reflections, U and V in rows, singular values and other numbers, rotations)."""
-  s = Bidiagonal(arrays, threads, matrix, MATRIX, NUMBERS)
-  with s.loop(s.shapes[MATRIX][0], AxisType.GLOBAL) as b:
-    s.fill(b, SOURCE)
+  """(reflections from the left, and from the right; the two diagonals and other numbers) of a matrix."""
+  s = Bidiagonal(arrays, threads, matrix, arrays[SIDES][0][2], NUMBERS)
+  source = 2
+  with s.loop(s.shapes[SIDES][0], AxisType.GLOBAL) as b:
+    s.fill(b, SIDES, source, s.rows)
     row, i, lane = s.range(s.rows), s.range(s.strips), s.lanes(s.width)
-    s.store(LEFT, (b, row, i * s.width + lane), s.zero, row, i, lane)
+    s.store(SIDES, (b, row, i * s.width + lane), s.zero, row, i, lane)
     with s.loop(matrix - 1) as k:
       s.reflect_column(b, k)
       s.reflect_row(b, k)
-    s.store(NUMBERS, (b, DIAGONAL, matrix - 1), s.load(MATRIX, b, matrix - 1, matrix - 1))
-    s.multiply(b, U, LEFT, LEFT_TAU, 0)
-    s.multiply(b, V, MATRIX, RIGHT_TAU, 1)
-    s.solve(b, s.zero.const_like(2.0 ** (-53 if s.zero.dtype.bits == 64 else -24)))
+    s.store(NUMBERS, (b, DIAGONAL, matrix - 1), s.load(SIDES, b, s.rows + matrix - 1, matrix - 1))
   return s.kernel("bidiagonal")
+
+
+@cache
+def rotating(arrays: tuple[Array, ...], threads: int, matrix: int) -> UOp:
+  """(left and right vectors, singular values, rotations) of a bidiagonal form. The numbers of each part are its own."""
+  (batch, _, rows), parts = arrays[SIDES][0], arrays[NUMBERS][0][1] // (BESIDE + 1)
+  own = tuple([((batch * parts, shape[1] // parts, shape[2]), dtype) for shape, dtype in arrays[NUMBERS:-1]])
+  s = Bidiagonal((arrays[SIDES], *own, arrays[-1]), threads, matrix, rows, NUMBERS)
+  with s.loop(batch * parts, AxisType.GLOBAL) as part:
+    b, sides = part // parts, (part % parts,) if parts > 1 else (0, 1)
+    for side in sides:
+      s.identity(b, SIDES, side * s.rows)
+    s.copied(part, ROTATIONS + 1, b, BESIDE + 1)
+    s.solve(part, s.zero.const_like(2.0 ** (-53 if s.zero.dtype.bits == 64 else -24)), b, sides)
+  return s.kernel("singular")
 
 
 def singular(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,9 +165,13 @@ def singular(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
   width = width_of(n, a)
   rows = up(n, width)
   x = padded(a, rows, rows)
-  batch, dtype = int(x.shape[0]), a.dtype
-  square = ((batch, rows, rows), dtype)
-  results = (*(square,) * 4, ((batch, PRODUCT + 1, rows + width), dtype), ((batch, LEFT_SINE + 1, KEPT * rows), dtype))
-  found = called(partial(bidiagonal, matrix=n), width, results, x)
-  values = found[NUMBERS]._select_axis(1, DIAGONAL, DIAGONAL + 1)._select_axis(2, 0, n)
-  return cut(found[U], a, n, n), values.reshape(a.shape[:-1]), cut(found[V], a, n, n)
+  batch, dtype, parts = int(x.shape[0]), a.dtype, 2 if n >= APART else 1
+  both = ((batch, 2 * rows, rows), dtype)
+  form = both, ((batch, PRODUCT + 1, rows + width), dtype)
+  vectors, numbers = called(partial(bidiagonal, matrix=n), width, form, x)
+  own = ((batch, parts * (BESIDE + 1), rows + width), dtype), ((batch, parts * (RIGHT_SINE + 1), KEPT * rows), dtype)
+  sides, found, _ = called(partial(rotating, matrix=n), width, (both, *own), numbers)
+  sides = reflected_rows(sides, vectors, numbers, LEFT_TAU, width)
+  values = found._select_axis(1, DIAGONAL, DIAGONAL + 1)._select_axis(2, 0, n)
+  u, v = (sides._select_axis(1, side * rows, (side + 1) * rows) for side in range(2))
+  return cut(u, a, n, n), values.reshape(a.shape[:-1]), cut(v, a, n, n)

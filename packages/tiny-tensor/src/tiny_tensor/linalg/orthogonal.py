@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tiny_tensor.linalg.triangles import TILE
 from tiny_tensor.sequence import Array, Index, Sequence
 from tiny_uop import Ops, UOp, dtypes
 
@@ -11,26 +10,37 @@ KEPT = 16  # times n rotations are kept, before they are applied
 
 
 class Orthogonal(Sequence):
-  """Steps over square matrices `(batch, n, n)`: array `work`, whose size is `size` and n padded, and others. Array
-  `numbers` `(batch, …, n + width)` has rows of numbers, the last one for what nobody else looks at; array `rotations`
-  `(batch, …, KEPT n)` the rotations, and in its first row of which rows they are."""
+  """Steps over square matrices of n = `size` rows, of which arrays have more: `rows` is a multiple of `width`. Array
+  `numbers` `(batch, …, rows + width)` has rows of numbers; the array behind it `(batch, …, KEPT rows)` rotations, and
+  in its first row of which rows they are."""
 
-  def __init__(self, arrays: tuple[Array, ...], threads: int, size: int, work: int, numbers: int) -> None:
+  def __init__(self, arrays: tuple[Array, ...], threads: int, size: int, rows: int, numbers: int) -> None:
     super().__init__(arrays, threads)
-    self.size, self.work, self.numbers, self.rotations = size, work, numbers, numbers + 1
-    self.rows, self.product = self.shapes[work][1], self.shapes[numbers][1] - 1
-    self.width = self.shapes[numbers][2] - self.rows
-    self.strips = self.rows // self.width
-    self.zero = UOp.const(arrays[work][1], 0)
+    self.size, self.rows, self.numbers, self.rotations = size, rows, numbers, numbers + 1
+    self.width = self.shapes[numbers][2] - rows
+    self.strips = rows // self.width
+    self.zero = UOp.const(arrays[numbers][1], 0)
     self.one, self.two = self.zero.const_like(1), self.zero.const_like(2)
 
-  def fill(self, b: UOp, source: int) -> None:
-    """The matrix is that of another array, and all numbers are 0."""
+  def fill(self, b: UOp, target: int, source: int, first: int = 0) -> None:
+    """The rows of `target` from `first` on are those of a matrix, and all numbers are 0."""
     row, i, lane = self.range(self.rows), self.range(self.strips), self.lanes(self.width)
-    place = (b, row, i * self.width + lane)
-    self.store(self.work, place, self.load(source, *place), row, i, lane)
-    row, i, lane = self.range(self.product + 1), self.range(self.strips + 1), self.lanes(self.width)
+    place = (row, i * self.width + lane)
+    self.store(target, (b, first + row, place[1]), self.load(source, b, *place), row, i, lane)
+    row, i, lane = self.range(self.shapes[self.numbers][1]), self.range(self.strips + 1), self.lanes(self.width)
     self.store(self.numbers, (b, row, i * self.width + lane), self.zero, row, i, lane)
+
+  def identity(self, b: UOp, target: int, first: Index = 0) -> None:
+    """The rows of `target` from `first` on are those of the identity."""
+    row, i, lane = self.range(self.rows), self.range(self.strips), self.lanes(self.width)
+    column = i * self.width + lane
+    self.store(target, (b, first + row, column), column.eq(row).where(self.one, self.zero), row, i, lane)
+
+  def copied(self, b: UOp, source: int, of: UOp, count: int) -> None:
+    """The first `count` rows of numbers are those of matrix `of` in another array."""
+    row, i, lane = self.range(count), self.range(self.strips + 1), self.lanes(self.width)
+    place = (row, i * self.width + lane)
+    self.store(self.numbers, (b, *place), self.load(source, of, *place), row, i, lane)
 
   def whole(self, value: UOp, most: int) -> UOp:
     """An int32 as an index from 0 to `most`."""
@@ -50,8 +60,9 @@ class Orthogonal(Sequence):
 
   def reflector(self, b: UOp, array: int, row: UOp, head: UOp, value: int, factor: int, at: UOp) -> UOp:
     """tau of the reflection 1 - tau v vᵀ that leaves of a row, from column `head` on, only that element: which goes to
-    the numbers of row `value`, as tau to those of row `factor`. The row becomes v, with 0 before the head."""
-    width, first = self.width, head // self.width
+    the numbers of row `value`, as tau to those of row `factor`, in place `at`. The row becomes v, from the strip of
+    column `at` on, with 0 before the head."""
+    width, first = self.width, at // self.width
     count = self.strips - first
 
     def beyond(i: UOp, lane: UOp) -> UOp:
@@ -79,40 +90,20 @@ class Orthogonal(Sequence):
     self.store(array, (b, row, column), element, i, lane)
     return tau
 
-  def multiply(self, b: UOp, target: int, vectors: int, factor: int, ahead: int) -> None:
-    """A matrix becomes the product of the reflections of an array's rows, transposed, the last one first: row k
-    begins at column k + `ahead`."""
-    width = self.width
-    row, i, lane = self.range(self.rows), self.range(self.strips), self.lanes(width)
-    value = (i * width + lane).eq(row).where(self.one, self.zero)
-    self.store(target, (b, row, i * width + lane), value, row, i, lane)
-    with self.loop(self.rows // TILE) as tile, self.loop(tile * TILE + (TILE - ahead)) as step:
-      k = tile * TILE + (TILE - ahead - 1) - step
-      first = (k + ahead) // width
-      one, i, lane = self.written(TILE), self.terms(self.strips - first), self.all_lanes(width)
-      place = (first + i) * width + lane
-      product = (self.load(target, b, tile * TILE + one, place) * self.load(vectors, b, k, place)).reduce(
-        Ops.ADD, i, lane
-      )
-      self.store(self.numbers, (b, self.product, one), product * self.number_of(b, factor, k), one)
-      i, one, lane = self.range(self.strips - first), self.written(TILE), self.lanes(width)
-      row, place = tile * TILE + one, (first + i) * width + lane
-      change = self.number_of(b, self.product, one) * self.load(vectors, b, k, place)
-      self.store(target, (b, row, place), self.load(target, b, row, place) - change, i, one, lane)
-
-  def rotate(self, b: UOp, target: int, count: UOp, cosines: int) -> None:
-    """Apply the kept rotations to pairs of rows, from one to the next in a block of columns: it stays in the cache
-    (Van Zee, van de Geijn & Quintana-Ortí, 2014). Their sines are in the row behind that of their cosines."""
+  def rotate(self, b: UOp, count: UOp, cosines: Index, target: int, matrix: UOp, first: Index = 0) -> None:
+    """Apply the kept rotations to pairs of rows of a matrix of `target`, from one to the next in a block of columns: it
+    stays in the cache (Van Zee, van de Geijn & Quintana-Ortí, 2014). Their sines are in the row behind that of their
+    cosines; the rows begin with `first`."""
     together = max(k for k in (8, 4, 2, 1) if self.strips % k == 0)
     with self.loop(self.strips // together) as block, self.loop(count) as step:
-      row = self.number(self.rotations, b, 0, step, below=self.size - 1)
+      row = first + self.number(self.rotations, b, 0, step, below=self.size - 1)
       cosine = self.keep(self.load(self.rotations, b, cosines, step))
       sine = self.keep(self.load(self.rotations, b, cosines + 1, step))
       i, lane = self.written(together), self.lanes(self.width)
       place = (block * together + i) * self.width + lane
-      x, y = self.load(target, b, row, place), self.load(target, b, row + 1, place)
-      upper = self.at(target, b, row, place).store(cosine * x + sine * y)
-      lower = self.at(target, b, row + 1, place).store(cosine * y - sine * x)
+      x, y = self.load(target, matrix, row, place), self.load(target, matrix, row + 1, place)
+      upper = self.at(target, matrix, row, place).store(cosine * x + sine * y)
+      lower = self.at(target, matrix, row + 1, place).store(cosine * y - sine * x)
       self.step(UOp.group(upper, lower), i, lane)
 
   def rotation(self, x: UOp, y: UOp) -> tuple[UOp, UOp, UOp]:

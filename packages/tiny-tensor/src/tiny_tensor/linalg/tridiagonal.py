@@ -1,6 +1,6 @@
-"""Eigenvalues and -vectors of symmetric matrices: Householder's tridiagonal form, then QL steps. One kernel.
+"""Eigenvalues and -vectors of symmetric matrices: Householder's tridiagonal form, then QL steps.
 
-Golub & Van Loan, "Matrix computations", 8.3.
+The form is computed by one thread. Golub & Van Loan, "Matrix computations", 8.3.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from tiny_tensor.linalg.blocks import reflected_rows
 from tiny_tensor.linalg.orthogonal import KEPT, STEPS, Orthogonal
 from tiny_tensor.linalg.triangles import TILE, cut, padded, up, width_of
 from tiny_tensor.sequence import Array, called
@@ -16,41 +17,94 @@ from tiny_uop import AxisType, Ops, UOp, dtypes
 if TYPE_CHECKING:
   from tiny_tensor.tensor import Tensor
 
-DIAGONAL, BESIDE, TAU, PARTNER, PRODUCT = range(5)  # rows of numbers
+DIAGONAL, BESIDE, TAU, PRODUCT, WITH_VECTORS, WITH_PARTNERS = range(6)  # rows of numbers
 PLACE, COSINE, SINE = range(3)  # rows of rotations
-MATRIX, VECTORS, NUMBERS, ROTATIONS, SOURCE = range(5)  # arrays
+MATRIX, NUMBERS, ROTATIONS = range(3)  # arrays
+PARTNERS = ROTATIONS
 
 
 class Tridiagonal(Orthogonal):
   """Steps over a symmetric matrix and rows that become its eigenvectors."""
 
-  def reflect(self, b: UOp, k: UOp) -> None:
-    """Row and column k become 0 but next to the diagonal: the rows behind it, less v wᵀ + w vᵀ with
-    w = p - (pᵀv tau / 2) v and p = tau A v."""
-    self.store(NUMBERS, (b, DIAGONAL, k), self.load(MATRIX, b, k, k))
+  def reflect(self, b: UOp, panel: UOp, k: UOp, j: UOp) -> None:
+    """Row k, the j-th of its panel, becomes 0 but next to the diagonal: the rows behind it are to be what they are less
+    v wᵀ + w vᵀ, with w = p - (pᵀv tau / 2) v and p = tau A v, of which row j of the partners is w."""
+    width, count = self.width, self.strips - panel
     tau = self.reflector(b, MATRIX, k, k + 1, BESIDE, TAU, k)
-    width, first = self.width, (k + 1) // self.width
-    count, tiles = self.strips - first, (self.rows - k - 1 + TILE - 1) // TILE
-
-    def own(array: int, row: UOp | int) -> UOp:
-      return self.load(array, b, row, (first + i) * width + lane)
-
-    j, one, i, lane = self.range(tiles), self.written(TILE), self.terms(count), self.all_lanes(width)
-    row = self.rows - 1 - (j * TILE + one)
-    product = (own(MATRIX, row) * own(MATRIX, k)).reduce(Ops.ADD, i, lane) * tau
-    self.store(NUMBERS, (b, PRODUCT, row), product, j, one)
+    self.multiply(b, panel, k)
+    # A is what it was when the panel began: less what its reflections so far take from it
+    for row, array, first in ((WITH_VECTORS, MATRIX, panel * width), (WITH_PARTNERS, PARTNERS, 0)):
+      some, four, i, lane = (
+        self.range((j + TILE - 1) // TILE),
+        self.written(TILE),
+        self.terms(count),
+        self.all_lanes(width),
+      )
+      column = (panel + i) * width + lane
+      product = self.load(array, b, first + some * TILE + four, column) * self.load(MATRIX, b, k, column)
+      self.store(NUMBERS, (b, row, some * TILE + four), product.reduce(Ops.ADD, i, lane), some, four)
+    i, lane, n = self.range(count), self.lanes(width), self.terms(j)
+    column = (panel + i) * width + lane
+    change = self.load(MATRIX, b, panel * width + n, column) * self.number_of(b, WITH_PARTNERS, n)
+    change += self.load(PARTNERS, b, n, column) * self.number_of(b, WITH_VECTORS, n)
+    value = (self.number_of(b, PRODUCT, column) - change.reduce(Ops.ADD, n)) * tau
+    self.store(NUMBERS, (b, PRODUCT, column), value, i, lane)
     i, lane = self.terms(count), self.all_lanes(width)
-    share = self.keep((own(NUMBERS, PRODUCT) * own(MATRIX, k)).reduce(Ops.ADD, i, lane) * tau / self.two)
+    column = (panel + i) * width + lane
+    share = self.number_of(b, PRODUCT, column) * self.load(MATRIX, b, k, column)
+    share = self.keep(share.reduce(Ops.ADD, i, lane) * tau / self.two)
     i, lane = self.range(count), self.lanes(width)
-    column = (first + i) * width + lane
-    value = (column > k).where(own(NUMBERS, PRODUCT) - own(MATRIX, k) * share, self.zero)
-    self.store(NUMBERS, (b, PARTNER, column), value, i, lane)
-    j, i, one, lane = self.range(tiles), self.range(count), self.written(TILE), self.lanes(width)
-    row = self.rows - 1 - (j * TILE + one)
-    left = (row > k).where(self.load(MATRIX, b, k, row), self.zero)
-    right = (row > k).where(self.number_of(b, PARTNER, row), self.zero)
-    value = own(MATRIX, row) - (left * own(NUMBERS, PARTNER) + right * own(MATRIX, k))
-    self.store(MATRIX, (b, row, (first + i) * width + lane), value, j, i, one, lane)
+    column = (panel + i) * width + lane
+    value = self.number_of(b, PRODUCT, column) - self.load(MATRIX, b, k, column) * share
+    self.store(PARTNERS, (b, j, column), (column > k).where(value, self.zero), i, lane)
+
+  def multiply(self, b: UOp, panel: UOp, k: UOp) -> None:
+    """The product of A and row k, from the triangle below the diagonal: a tile of rows is read from memory once, for
+    their own elements of the product, and for those of the columns left of the tile's strip."""
+    width, rows = self.width, min(2 * TILE, self.width)
+    first = (k + 1) // rows
+    with self.loop(self.rows // rows - first, AxisType.ORDER) as tile:
+      start = (first + tile) * rows
+      strip = start // width
+      one, i, lane = self.written(rows), self.terms(strip - panel + 1), self.all_lanes(width)
+      column = (panel + i) * width + lane
+      product = self.load(MATRIX, b, start + one, column) * self.load(MATRIX, b, k, column)
+      self.store(NUMBERS, (b, PRODUCT, start + one), product.reduce(Ops.ADD, i, lane), one)
+      i, lane, one = self.range(strip - panel), self.lanes(width), self.range(rows, AxisType.UNROLL)
+      column = (panel + i) * width + lane
+      product = self.load(MATRIX, b, start + one, column) * self.load(MATRIX, b, k, start + one)
+      value = self.number_of(b, PRODUCT, column) + product.reduce(Ops.ADD, one)
+      self.store(NUMBERS, (b, PRODUCT, column), value, i, lane)
+
+  def update(self, b: UOp, panel: UOp, row: UOp | int, first: UOp, strips: UOp, terms: UOp | int, *loops: UOp) -> None:
+    """What a panel's first `terms` reflections take from a row, in `strips` from the `first` one on."""
+    width = self.width
+    i, lane, n = self.range(strips), self.lanes(width), self.terms(terms)
+    column, own = (first + i) * width + lane, panel * width + n
+    change = self.load(MATRIX, b, own, row) * self.load(PARTNERS, b, n, column)
+    change += self.load(PARTNERS, b, n, row) * self.load(MATRIX, b, own, column)
+    value = self.load(MATRIX, b, row, column) - change.reduce(Ops.ADD, n)
+    outer, inner = loops[:1], loops[1:]
+    self.store(MATRIX, (b, row, column), value, *outer, i, *inner, lane)
+
+  def reduce(self, b: UOp) -> None:
+    """The matrix becomes reflections in rows, and the numbers a tridiagonal form, a panel after another (Dongarra,
+    Sorensen & Hammarling, 1989)."""
+    width, rows = self.width, min(2 * TILE, self.width)
+    with self.loop(self.strips) as panel:
+      # updates were of the lower triangle
+      i, one, lane = self.range(self.strips - panel - 1), self.range(width), self.lanes(width)
+      row, column = panel * width + one, (panel + 1 + i) * width + lane
+      self.store(MATRIX, (b, row, column), self.load(MATRIX, b, column, row), i, one, lane)
+      with self.loop((self.size - panel * width).minimum(width)) as j:
+        k = panel * width + j
+        self.update(b, panel, k, panel, self.strips - panel, j)
+        self.store(NUMBERS, (b, DIAGONAL, k), self.load(MATRIX, b, k, k))
+        with self.where(k < self.size - 1):
+          self.reflect(b, panel, k, j)
+      with self.loop((self.strips - panel - 1) * (width // rows), AxisType.LOOP) as tile:
+        one, row = self.written(rows), (panel + 1) * width + tile * rows
+        self.update(b, panel, row + one, panel + 1, row // width - panel, width, one)
 
   def solve(self, b: UOp, small: UOp) -> None:
     """The diagonal becomes the eigenvalues, the rows their vectors."""
@@ -61,7 +115,7 @@ class Tridiagonal(Orthogonal):
       first = self.keep(self.get(at))
       last = self.keep(self.end(b, first, small))
       with self.where((first >= n - 1) | (self.get(kept) > (KEPT - 1) * n)):
-        self.rotate(b, VECTORS, self.whole(self.get(kept), KEPT * self.rows), COSINE)
+        self.rotate(b, self.whole(self.get(kept), KEPT * self.rows), COSINE, MATRIX, b)
         self.put(kept, UOp.const(dtypes.int32, 0))
       with self.where(last <= first):
         self.put(at, first + 1)
@@ -108,16 +162,23 @@ class Tridiagonal(Orthogonal):
 
 @cache
 def tridiagonal(arrays: tuple[Array, ...], threads: int, matrix: int) -> UOp:
-  """(what is left of a matrix, its eigenvectors in rows, eigenvalues and other numbers, rotations)."""
-  s = Tridiagonal(arrays, threads, matrix, MATRIX, NUMBERS)
+  """(reflections, the two diagonals and other numbers, partners) of a symmetric matrix."""
+  s = Tridiagonal(arrays, threads, matrix, arrays[MATRIX][0][2], NUMBERS)
   with s.loop(s.shapes[MATRIX][0], AxisType.GLOBAL) as b:
-    s.fill(b, SOURCE)
-    with s.loop(matrix - 1) as k:
-      s.reflect(b, k)
-    s.store(NUMBERS, (b, DIAGONAL, matrix - 1), s.load(MATRIX, b, matrix - 1, matrix - 1))
-    s.multiply(b, VECTORS, MATRIX, TAU, 1)
-    s.solve(b, s.zero.const_like(2.0 ** (-53 if s.zero.dtype.bits == 64 else -24)))
+    s.fill(b, MATRIX, PARTNERS + 1)
+    s.reduce(b)
   return s.kernel("tridiagonal")
+
+
+@cache
+def rotating(arrays: tuple[Array, ...], threads: int, matrix: int) -> UOp:
+  """(eigenvectors in rows, eigenvalues, rotations) of a tridiagonal form."""
+  s = Tridiagonal(arrays, threads, matrix, arrays[MATRIX][0][2], NUMBERS)
+  with s.loop(s.shapes[MATRIX][0], AxisType.GLOBAL) as b:
+    s.identity(b, MATRIX)
+    s.copied(b, ROTATIONS + 1, b, BESIDE + 1)
+    s.solve(b, s.zero.const_like(2.0 ** (-53 if s.zero.dtype.bits == 64 else -24)))
+  return s.kernel("eigen")
 
 
 def eigen(a: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,7 +190,9 @@ def eigen(a: Tensor) -> tuple[Tensor, Tensor]:
   x = padded(a, rows, rows)
   batch, dtype = int(x.shape[0]), a.dtype
   square = ((batch, rows, rows), dtype)
-  results = square, square, ((batch, PRODUCT + 1, rows + width), dtype), ((batch, SINE + 1, KEPT * rows), dtype)
-  found = called(partial(tridiagonal, matrix=n), width, results, x)
-  values = found[NUMBERS]._select_axis(1, DIAGONAL, DIAGONAL + 1)._select_axis(2, 0, n)
-  return values.reshape(a.shape[:-1]), cut(found[VECTORS], a, n, n)
+  form = square, ((batch, WITH_PARTNERS + 1, rows + width), dtype), ((batch, width, rows), dtype)
+  vectors, numbers, _ = called(partial(tridiagonal, matrix=n), width, form, x)
+  own = ((batch, BESIDE + 1, rows + width), dtype), ((batch, SINE + 1, KEPT * rows), dtype)
+  turned, found, _ = called(partial(rotating, matrix=n), width, (square, *own), numbers)
+  values = found._select_axis(1, DIAGONAL, DIAGONAL + 1)._select_axis(2, 0, n)
+  return values.reshape(a.shape[:-1]), cut(reflected_rows(turned, vectors, numbers, TAU, width), a, n, n)
