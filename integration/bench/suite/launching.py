@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from suite.tinygrad_like import TinygradLike
+from suite.tinygrad_like import Ours
 from suite.workloads import all_workloads
 
 
 def kernels_of(name: str) -> list[Any]:
   """The kernels of a workload, ready to be compiled."""
-  import tiny_tensor
   from tiny_uop import Ops
 
   (workload,) = [w for w in all_workloads(False) if w.name == name]
-  library = TinygradLike("", tiny_tensor)
+  library = Ours()
   weights, inputs = workload.arrays()
   tensors = workload.tensors(library, inputs)
   result = workload.program(library, {k: library.tensor(w) for k, w in weights.items()}, *tensors)

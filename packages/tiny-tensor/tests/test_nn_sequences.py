@@ -59,18 +59,18 @@ def test_gru_of_two_layers() -> None:
   np.testing.assert_allclose(last.numpy(), np.stack(h), rtol=1e-5, atol=1e-6)
 
 
-def test_lstm_is_its_cell_over_time() -> None:
-  layer, cell, x = nn.LSTM(3, 2), nn.LSTMCell(3, 2), data(3, 2, 3)
+@pytest.mark.parametrize(("steps", "hidden"), [(3, 2), (8, 8)])  # of many steps the weight is laid out in panels
+def test_lstm_is_its_cell_over_time(steps: int, hidden: int) -> None:
+  layer, cell, x = nn.LSTM(3, hidden), nn.LSTMCell(3, hidden), data(steps, 2, 3)
   for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
     setattr(cell, name, getattr(layer, name + "_l0"))
   seen, (h, c) = layer(Tensor(x))
-  state = None
-  for t in range(3):
-    state = cell(Tensor(x[t]), state)
-    np.testing.assert_allclose(seen[t].numpy(), state[0].numpy(), rtol=1e-5, atol=1e-6)
-  assert state is not None
-  np.testing.assert_allclose(h[0].numpy(), state[0].numpy(), rtol=1e-5, atol=1e-6)
-  np.testing.assert_allclose(c[0].numpy(), state[1].numpy(), rtol=1e-5, atol=1e-6)
+  states = [cell(Tensor(x[0]))]
+  for t in range(1, steps):
+    states.append(cell(Tensor(x[t]), states[-1]))
+  np.testing.assert_allclose(seen.numpy(), Tensor.stack(*[s[0] for s in states]).numpy(), rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(h[0].numpy(), states[-1][0].numpy(), rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(c[0].numpy(), states[-1][1].numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_attention_of_two_heads() -> None:

@@ -1,5 +1,7 @@
 """Recurrent cells."""
 
+from collections.abc import Callable
+
 from tiny_tensor.nn.module import Module
 from tiny_tensor.nn.shared import uniform
 from tiny_tensor.tensor import Tensor
@@ -32,6 +34,24 @@ def _lstm(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
   i, f, g, o = gates.chunk(4, -1)
   c = f.sigmoid() * c + i.sigmoid() * g.tanh()
   return o.sigmoid() * c.tanh(), c
+
+
+PANEL = 32
+"""Rows of a weight side by side in a panel: two vectors or more on all processors, a warp of a GPU."""
+MANY_STEPS = 8
+"""Steps of a sequence from which on it pays to lay out a weight for them."""
+
+
+def _product(weight: Tensor, steps: int) -> Callable[[Tensor], Tensor]:
+  """A function from a hidden state `(batch, hidden)` to its product with a weight `(rows, hidden)`, `(batch, rows)`.
+
+  Each of many steps reads the weight from front to back, if it has been laid out in panels `(hidden, 32)` before.
+  """
+  rows, hidden = weight.shape
+  if steps < MANY_STEPS or rows % PANEL:
+    return lambda h: h.dot(weight.transpose())
+  panels = weight.reshape(rows // PANEL, PANEL, hidden).transpose(1, 2).contiguous()
+  return lambda h: h.unsqueeze(0).dot(panels).transpose(0, 1).reshape(-1, rows)
 
 
 class _Recurrent(Module):
@@ -80,8 +100,9 @@ class _Recurrent(Module):
     given = x.linear(into[0].transpose(), into[1]).contiguous()
     seen = []
     steps = range(int(x.shape[0]))
+    product = _product(across[0], len(steps))
     for t in reversed(steps) if name.endswith("_reverse") else steps:
-      handed = state[0].linear(across[0].transpose(), across[1])
+      handed = product(state[0]) if across[1] is None else product(state[0]) + across[1]
       state = tuple(s.contiguous() for s in self.cell(given[t], handed, state))
       seen.append(state[0])
     return Tensor.stack(*(seen[::-1] if name.endswith("_reverse") else seen)), state
