@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from gpu_model.amd_code.emulator import Launch, run
-from tiny_asm_amd import Isa, Kernel, s, v
+from tiny_asm_amd import AsmError, Isa, Kernel, s, v
 from tiny_asm_amd.table import family_of
 
 ALL = 0xFFFFFFFF
@@ -93,3 +94,107 @@ def computed(
   body += [move.store(v[0], v[10 + n], s[4:5], 4 * count * n) for n in range(words)]
   launched(chip, [*body, move.isa.s_endpgm()], [out, *given], private=private)
   return out if words > 1 else out[0]
+
+
+# *** tables of instructions ***
+
+CHIPS = {"rdna3": "gfx1100", "rdna4": "gfx1201", "cdna": "gfx942"}
+TYPES: dict[str, Any] = {
+  "f16": np.float16, "f32": np.float32, "f64": np.float64, "i16": np.int16, "u16": np.uint16, "i32": np.int32,
+  "u32": np.uint32, "i64": np.int64, "u64": np.uint64,
+}  # fmt: skip
+EDGES: dict[str, list[Any]] = {
+  "f": [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -1.5, 2.5, 1e-3, -7.0, 1024.0],
+  "i": [0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 63, 64, 255, 256, 0x7FFF, 0x8000, 0xFFFF],
+}
+Function = Callable[..., Any]
+
+
+def drawn(kind: str, number: int, count: int) -> Any:
+  """Numbers of a type: edges in an order of their own, and others at random."""
+  free = np.random.default_rng([number, sum(map(ord, kind))])
+  dtype, bits = np.dtype(TYPES[kind]), 8 * np.dtype(TYPES[kind]).itemsize
+  if kind[0] == "f":
+    values = free.standard_normal(count) * 10.0 ** free.integers(-3, 4, count)
+    values[: len(EDGES["f"])] = EDGES["f"]
+    values[14] = {16: 3e-7, 32: 1e-40, 64: 1e-310}[bits]  # denormal
+    free.shuffle(values)
+    return values.astype(dtype)
+  whole = (
+    free.integers(0, 1 << bits, count, np.uint64, endpoint=False)
+    if bits < 64
+    else free.integers(0, 1 << 64, count, np.uint64, endpoint=False)
+  )
+  edges = [e & (1 << bits) - 1 for e in (*EDGES["i"], -1, 1 << (bits - 1), (1 << (bits - 1)) - 1)]
+  whole[: len(edges)] = edges
+  free.shuffle(whole)
+  return whole.astype(f"u{bits // 8}").view(dtype)
+
+
+def as_words(values: Any) -> list[Any]:
+  """The registers that numbers take, 32 bits a lane."""
+  if values.itemsize == 8:
+    pairs = values.view(np.uint32).reshape(-1, 2)
+    return [pairs[:, 0].copy(), pairs[:, 1].copy()]
+  return [values.view(f"u{values.itemsize}").astype(np.uint32)]
+
+
+def applied(chip: str, instructions: Callable[[list[Any], Any], list[Any]], inputs: list[Any], result: str) -> Any:
+  """What an instruction makes of numbers: it gets registers of its operands, and of its result."""
+  count, move, wide = lanes(chip), Words(chip), TYPES[result]().itemsize == 8
+  out = np.zeros((1 + wide, count), np.uint32)
+  given: list[tuple[int, Any]] = []
+  registers: list[Any] = []
+  for values in inputs:
+    first, words = 2 + 2 * len(registers), as_words(values)
+    registers.append(v[first : first + 1] if len(words) == 2 else v[first])
+    given += list(enumerate(words, first))
+  body: list[Any] = [*move.addresses(s[4:5]), move.isa.v_lshlrev_b32(v[0], 2, v[0])]
+  for n, (register, _) in enumerate(given):
+    body += [*move.addresses(s[6:7], 8 * (n + 1)), move.load(v[register], v[0], s[6:7])]
+  body += [*move.wait(), move.isa.v_mov_b32(v[20], 0)]
+  body += instructions(registers, v[20:21] if wide else v[20])
+  body += [move.store(v[0], v[20 + n], s[4:5], 4 * count * n) for n in range(1 + wide)]
+  launched(chip, [*body, move.isa.s_endpgm()], [out, *(words for _, words in given)])
+  if wide:
+    return (out[0].astype(np.uint64) | out[1].astype(np.uint64) << np.uint64(32)).view(TYPES[result])
+  return out[0].astype(f"u{TYPES[result]().itemsize}").view(TYPES[result])
+
+
+def made(chip: str, name: str, to: Any, sources: list[Any], kinds: tuple[str, ...]) -> Any:
+  """An instruction; of numbers with 16 bits the lower half of a register, where there are names for that."""
+  halves = [r.l if k.endswith("16") else r for r, k in zip([to, *sources], kinds)]
+  for operands in ([to, *sources], halves):
+    try:
+      return getattr(Isa(chip), name)(*operands)
+    except AsmError as error:
+      last = error
+  raise last
+
+
+def same(found: Any, wanted: Any) -> Any:
+  """Whether they are the same numbers, with the signs of zeros; any NaN is any NaN."""
+  if found.dtype.kind != "f":
+    return found == wanted
+  return (found == wanted) & (np.signbit(found) == np.signbit(wanted)) | np.isnan(found) & np.isnan(wanted)
+
+
+def cases(rows: list[Any]) -> list[Any]:
+  """A row for each family that has it."""
+  found = []
+  for name, *rest in rows:
+    names = name.split() * (3 if " " not in name else 1)
+    for family, mnemonic in zip(CHIPS, names):
+      if mnemonic != "-":
+        found.append(pytest.param(CHIPS[family], mnemonic, *rest, id=f"{CHIPS[family]}-{mnemonic}"))
+  return found
+
+
+ORDERS: dict[str, Function] = {
+  "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+  "lg": lambda a, b: (a < b) | (a > b), "neq": np.not_equal, "nlt": lambda a, b: ~(a < b),
+  "nle": lambda a, b: ~(a <= b), "ngt": lambda a, b: ~(a > b), "nge": lambda a, b: ~(a >= b),
+  "nlg": lambda a, b: ~((a < b) | (a > b)), "u": lambda a, b: np.isnan(a) | np.isnan(b),
+  "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)), "f": lambda a, b: np.zeros(a.shape, bool),
+  "t": lambda a, b: np.ones(a.shape, bool), "tru": lambda a, b: np.ones(a.shape, bool),
+}  # fmt: skip

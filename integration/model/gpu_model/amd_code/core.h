@@ -557,7 +557,7 @@ static void logical(Wave& w, const Op& o, int what, bool wide) {
     b = wave_source<u32>(w, o, 1);
     int at = b & (wide ? 63 : 31), size = std::min<int>(b >> 16 & 127, wide ? 64 : 32);
     u64 field = size == 64 ? ~0ull : (1ull << size) - 1;
-    bits = a >> at & field, known = ka >> at & field;
+    bits = a >> at & field, known = ~(~ka >> at) & field;  // behind the last bit come zeros
     if (what == SIGNED_FIELD && size && size < 64) {
       if (bits >> (size - 1) & 1) bits |= ~field;
       if (known >> (size - 1) & 1) known |= ~field;

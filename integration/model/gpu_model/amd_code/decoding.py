@@ -512,9 +512,8 @@ class _Taken:
       return self.done("v_wmma")
     op.bytes, op.words = int(m), int(k)
     each = {"f16": 4, "f32": 1, "f64": 1, "bf16": 4 if name.endswith("_1k") else 2, "i8": 4}.get(types[0], 8)
-    op.wait[1] = (
-      int(blocks) if blocks else 1 if "_" in name.rsplit("x", 1)[1] else max(1, 64 * each // (int(k) * int(m)))
-    )
+    newer = "_" in name.rsplit("x", 1)[1].removesuffix("_1k")  # which says how many blocks there are, if several
+    op.wait[1] = int(blocks) if blocks else 1 if newer else max(1, 64 * each // (int(k) * int(m)))
     if result == "f64":
       for slot in range(3):
         op.mods[slot] = NEG if self.values.get("blgp", 0) >> slot & 1 else 0

@@ -32,12 +32,13 @@ _ALU = {
     r"s_ff1_i32_b(32|64)": r"s_ctz_i32_b\1", r"s_flbit_i32_b(32|64)": r"s_clz_i32_u\1", r"s_flbit_i32": "s_cls_i32",
     r"s_flbit_i32_i64": "s_cls_i32_i64", r"v_mad_legacy_([fui]16)": r"v_mad_\1", r"v_mul_lo_i32": "v_mul_lo_u32",
   },
-  "rdna3": {r"v_dot2acc_f32_f16": "v_dot2_f32_f16", r"v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32"},
+  "rdna3": {r"v_dot2acc_f32_f16": "v_dot2_f32_f16", r"v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32",
+            r"v_mul_dx9_zero_f32": "v_mul_legacy_f32"},
   "rdna4": {
     r"(.*)_(min|max|minmax|maxmin|min3|max3|med3)_num_(f\d+)": r"\1_\2_\3", r"v_mad_co_(u64_u32|i64_i32)": r"v_mad_\1",
     r"s_(add|sub)_co_(u|i)32": r"s_\1_\g<2>32", r"s_add_co_ci_u32": "s_addc_u32", r"s_sub_co_ci_u32": "s_subb_u32",
     r"v_cvt_pkrtz_f16_f32": "v_cvt_pk_rtz_f16_f32", r"v_dot2acc_f32_f16": "v_dot2_f32_f16",
-    r"v_pk_(min|max)_num_f16": r"v_pk_\1_f16",
+    r"v_pk_(min|max)_num_f16": r"v_pk_\1_f16", r"v_mul_dx9_zero_f32": "v_mul_legacy_f32",
   },
 }  # fmt: skip
 _SIZES = {

@@ -13,7 +13,7 @@ static f64 number_of(u32 x, int kind, bool sign) {
     case F16: return f32(half_of(x));
     case BF16: return wide_of(x);
     case I8: return sign ? i8(x) : u8(x);
-    case IU4: return sign ? i32(x << 28) >> 28 : x & 15;
+    case IU4: return sign ? f64(i32(x << 28) >> 28) : f64(x & 15);
     case FP8: return float8(x, 4, false);
     case BF8: return float8(x, 5, false);
     case FP8Z: return float8(x, 4, true);
