@@ -55,6 +55,9 @@ TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 MANY_PARTS = 16  # of a kernel
 FEW = 4  # how many times more bytes are read once than are read again for each row
 STREAMS = 4  # rows that are read side by side: memory has more than one page at work
+CHAINS = (4, 2)  # sums that are made side by side, where one of them has one register
+LARGE = 8 << 20  # bytes: a kernel that reads less is not worth more text
+LONG = 16  # additions of vectors: where a sum has fewer, the next one begins before they wait for each other
 FAR = 4096  # bytes from a row to the next, at least
 ROWS, PIECE = 8, 256  # of a matrix that are read together, and how much of each
 
@@ -85,10 +88,15 @@ def choose(root: UOp, target: Target) -> tuple[tuple[Opt, ...], UOp]:
   return tuple(chooser.opts), chooser.root
 
 
+def touched(nodes: tuple[UOp, ...]) -> int:
+  """The bytes of a kernel's arrays."""
+  arrays = [u.dtype for u in nodes if u.op is Ops.PARAM]
+  return sum(p.size * p.base.itemsize for p in arrays if isinstance(p, PtrDType))
+
+
 def past_caches(nodes: tuple[UOp, ...]) -> bool:
   """Whether a kernel touches more memory than caches keep."""
-  arrays = [u.dtype for u in nodes if u.op is Ops.PARAM]
-  return sum(p.size * p.base.itemsize for p in arrays if isinstance(p, PtrDType)) > KEPT
+  return touched(nodes) > KEPT
 
 
 @dataclass
@@ -346,7 +354,8 @@ class Chooser(TilingChooser):
 
   def tile(self) -> None:
     """UPCAST output loops over which operands of a reduction are reused: two of them to a square tile, or one. Where
-    there is nothing but one array to be read, some of its rows, side by side."""
+    there is nothing but one array to be read, some of its rows, side by side; and where nothing is reused, sums that
+    have one register each."""
     if self.side_by_side is not None:
       self.take(Opt(OptOps.UPCAST, self.side_by_side, STREAMS))
       return
@@ -359,6 +368,36 @@ class Chooser(TilingChooser):
         amount, padding = rows
         if self.take(*padding, Opt(OptOps.UPCAST, loop.arg[0], amount)):
           room //= amount
+    if not loops and self.registers == 1 and touched(self.root.toposort) >= LARGE:
+      self._chains()
+
+  def _chains(self) -> None:
+    """UPCAST the output loop whose sums read the nearest memory, where a sum over lanes has one register only: each of
+    its additions waits for the one before, and a short run of memory ends before the next is asked for."""
+    end, places = self.root.src[0], list[UOp]()
+    for reduce in [u for u in self.root.toposort if u.op is Ops.REDUCE]:
+      lanes = frozenset(r for r in reduce.src[1:] if kind(r) is AxisType.VECTOR)
+      loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD and not u.ranges.isdisjoint(lanes)]
+      if not loads or iterations(reduce.src[1:]) < LONG * iterations(lanes):
+        return
+      if any(stride(u.src[0].src[1], r) != 1 for u in loads for r in lanes):
+        return
+      places += [u.src[0].src[1] for u in loads]
+    if len(self.root.src) != 1 or end.op is not Ops.END or not places:
+      return
+    outer = [r for r in end.src[1:] if kind(r) is AxisType.LOOP and all(r in place.ranges for place in places)]
+    steps = {r: abs(step) for r in outer if (step := stride(places[0], r)) is not None}
+    loop = min(steps, key=lambda r: (steps[r], r.arg[0]), default=None)
+    size = extent(loop) if loop is not None else None
+    if loop is None or size is None:
+      return
+    body, threads = nodes_of_body(self.root, loop), self.target.threads
+    for count in CHAINS:
+      parts = size // count
+      even = parts % threads == 0 or parts >= threads * SHARES
+      if size % count == 0 and even and count * body <= MAX_NODES and count <= self.target.vector_registers // 2:
+        self.take(Opt(OptOps.UPCAST, loop.arg[0], count))
+        return
 
   def _streams_past(self, loop: UOp) -> bool:
     """Whether nearly all bytes that reductions read depend on a loop: a few numbers that each vector read is combined
