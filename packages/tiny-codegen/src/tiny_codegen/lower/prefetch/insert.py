@@ -1,6 +1,6 @@
 """Pass: loops ask for cache lines that they, or the instructions behind them, will use some iterations later.
 
-A processor fetches by itself what is read in order. Five kinds of lines it does not:
+A processor fetches by itself most of what is read in order. Six kinds of lines it does not:
 
 - **Panels.** A sum reads one panel of an operand while the next one lies beyond the second cache level, in pieces that
   are far apart. Each step of the sum asks for a line or two of the next panel, into the second level.
@@ -10,6 +10,8 @@ A processor fetches by itself what is read in order. Five kinds of lines it does
   for what the iteration `AHEAD` later reads.
 - **Tiles.** A register tile of a convolution reads rows of many channels where they are. Each step of its sum asks for
   what the same sum reads in the next tile.
+- **Streams.** A sum reads blocks of several lines one after the other, such as quantised weights, and computes so much
+  from each that the processor sees the loads of the next ones too late. Each iteration asks for a later block.
 - **Looked up.** A loop adds up rows of a table whose numbers are in memory (embedding bags). Each iteration asks for
   the row whose number is `ROWS_AHEAD` further on, or half of that, which it reads for that.
 
@@ -32,6 +34,7 @@ from tiny_codegen.lower.prefetch.lookups import looked_up
 from tiny_codegen.lower.prefetch.panels import next_panels
 from tiny_codegen.lower.prefetch.program import Loop, Program
 from tiny_codegen.lower.prefetch.results import results_behind
+from tiny_codegen.lower.prefetch.streams import streams
 from tiny_codegen.lower.prefetch.tiles import next_tiles
 from tiny_codegen.lower.tile_order import adds_to_register
 from tiny_codegen.target import Target
@@ -48,12 +51,12 @@ def prefetch(linear: UOp, target: Target) -> UOp:
   panels = next_panels(program)
   before, stored = results_behind(program)
   packing, found = gaps(program, [memory for memory, _ in panels.values()]), looked_up(program)
-  tiles = next_tiles(program)
+  tiles, blocks = next_tiles(program), streams(program)
   asked: dict[UOp, list[UOp]] = {}
   for loop in program.loops:
     r = loop.counter
     lines = [*panels.get(r, (None, ()))[1], *stored.get(r, ()), *packing.get(r, ()), *found.get(r, ())]
-    lines += tiles.get(r, ())
+    lines += [*tiles.get(r, ()), *blocks.get(r, ())]
     if lines:
       asked.setdefault(_place(linear.src, loop, target), []).extend(lines)
   for r, lines in before.items():
