@@ -1,7 +1,8 @@
-"""Keys and values as they are kept, and attention of one token over them, against NumPy."""
+"""Keys and values as they are kept, and attention of a token or a few over them, against NumPy."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from tiny_llm.attention import attend
 from tiny_llm.cache import CACHE_TYPES, new_cache
+from tiny_llm.quantised.products import TILE, tiles
 from tiny_tensor import Tensor, TinyJit, UOp, Variable
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +39,7 @@ def test_it_is_attention(heads: int, groups: int, size: int, slots: int, window:
   variables = Variable("slot", 0, slots - 1), Variable("start", 0, ROOM - 1)
   for slot in range(slots):
     place = variables[0].bind(slot), Variable("start", 0, 0).bind(0)
-    cache.write(*place, Tensor(k[slot]), Tensor(v[slot]))
+    cache.write(*place, Tensor(k[slot]), Tensor(v[slot]), ROOM)
     parts = [t.realize() for t in (cache.keys, cache.values, cache.key_scales, cache.value_scales) if t is not None]
     assert sum(t.nbytes() for t in parts) == pytest.approx(CACHE_TYPES[kind] / 8 * 2 * k.size, rel=0.1)
     kept = [t.numpy() for t in cache.read(variables[0].bind(slot), 0, Variable("end", 1, ROOM).bind(ROOM))]
@@ -49,7 +51,7 @@ def test_it_is_attention(heads: int, groups: int, size: int, slots: int, window:
   @TinyJit
   def look_up(q: Tensor, slot: UOp, start: UOp) -> Tensor:
     cache.values[slot, :, start : start + 1] = cache.values[slot, :, start : start + 1] * 1  # binds the variables
-    return attend(q, cache, slot, start, window, cap).realize()
+    return attend(q.reshape(heads, 1, size), cache, slot, start, window, cap).realize()
 
   def numbers(slot: int, start: int) -> tuple[Array, Array]:
     """What is kept of all heads, from the first position that is seen."""
@@ -66,7 +68,43 @@ def test_it_is_attention(heads: int, groups: int, size: int, slots: int, window:
       scores = np.tanh(scores / cap) * cap if cap else scores
       weights = np.exp(scores - scores.max(-1, keepdims=True))
       expected = np.einsum("gnp,gpd->gnd", weights / weights.sum(-1, keepdims=True), theirs)
-      np.testing.assert_allclose(found, expected.reshape(heads, size), rtol=3e-5, atol=3e-5)
+      np.testing.assert_allclose(found, expected.reshape(1, -1), rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize(
+  "heads, groups, size, window, kind",
+  [(6, 2, 16, 0, "f16"), (6, 1, 32, 5, "q8"), (14, 1, 16, 9, "f32")],
+  ids=["tiles of 4", "of 2", "of 1"],
+)
+def test_tokens_up_to_the_last_see_what_is_before_them(
+  heads: int, groups: int, size: int, window: int, kind: str
+) -> None:
+  """As each token by itself does. Keys of tiles behind the last are not written."""
+  tokens, rng = 8, np.random.default_rng(heads)
+  caches = [new_cache(kind, 2, groups, ROOM, size) for _ in range(2)]
+  variables = Variable("slot", 0, 1), Variable("start", 0, ROOM - tokens), Variable("last", 0, tokens - 1)
+
+  def look_up(n: int, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp, last: UOp | None) -> Tensor:
+    caches[n].write(slot, start, k, v, int(k.shape[1]) if last is None else tiles(last) * TILE)
+    variable = None if last is None else last.src[0]
+    return attend(q, caches[n], slot, start, window, 0.0, variable).realize()
+
+  few, one = TinyJit(partial(look_up, 0)), TinyJit(partial(look_up, 1))
+  start, slot = 0, variables[0].bind(1)
+  for count in (5, 8, 1, 4):
+    shapes = (heads, groups, groups)
+    q, k, v = (rng.standard_normal((n, tokens, size)).astype(np.float32) for n in shapes)
+    places = slot, variables[1].bind(start), variables[2].bind(count - 1)
+    behind = start + count + -count % TILE
+    before = caches[0].values.numpy()[1, :, behind:]
+    found = few(*[Tensor(t).realize() for t in (q, k, v)], *places).numpy()
+    np.testing.assert_array_equal(caches[0].values.numpy()[1, :, behind:], before)
+    assert found.shape == (tokens, heads * size)
+    for n in range(count):
+      single = [Tensor(np.ascontiguousarray(t[:, n : n + 1])).realize() for t in (q, k, v)]
+      alone = one(*single, slot, variables[1].bind(start + n), None).numpy()
+      np.testing.assert_allclose(found[n], alone[0], rtol=2e-5, atol=2e-5)
+    start += count
 
 
 def test_another_type_is_refused() -> None:

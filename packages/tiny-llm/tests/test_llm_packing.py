@@ -13,7 +13,7 @@ from tiny_llm.files.checkpoint import open_checkpoint
 from tiny_llm.quantised.packing import PLANS, Packed, pack
 from tiny_llm.quantised.products import exact_product, product, rounded
 from tiny_sched import schedule_cache_info
-from tiny_tensor import Tensor, TinyJit
+from tiny_tensor import Tensor, TinyJit, Variable
 
 Array = np.ndarray[Any, Any]
 ROWS, COLUMNS = 40, 512  # rows that 16 do not divide
@@ -113,6 +113,20 @@ def test_products_of_integers(made: tuple[Packed, Array], tokens: int) -> None:
     scale = np.abs(blocks).max(2, keepdims=True) / 127
     right = (np.round(blocks / scale) * scale).reshape(tokens, -1) @ expected.T
     assert np.abs(product(ready, packed).numpy() - right).max() < 0.01 * right.std()
+
+
+def test_products_of_as_many_tokens_as_there_are(tmp_path: Path) -> None:
+  """Those up to the last one are what they are without the others, also with a gate and something added."""
+  packed, _ = matrices(tmp_path, "Q6_K")
+  rng = np.random.default_rng(1)
+  x, added = (Tensor(rng.normal(size=(16, n)).astype(np.float32)).realize() for n in (COLUMNS, packed.rows))
+  last = Variable("last", 0, 15)
+  for gate, more in ((None, None), (packed, added)):
+    whole = product(rounded(x, groups=packed.groups), packed, gate=gate, added=more).numpy()
+    for count in (1, 4, 9, 16):
+      few = product(rounded(x, groups=packed.groups, last=last), packed, gate=gate, added=more)
+      bound = (Tensor.arange(16).reshape(-1, 1) <= last.bind(count - 1)).where(few, 0.0).numpy()
+      np.testing.assert_allclose(bound[:count], whole[:count], rtol=1e-5, atol=1e-5)
 
 
 def test_activations_of_zeros_and_of_large_numbers(made: tuple[Packed, Array]) -> None:

@@ -1,4 +1,4 @@
-"""Attention of one token over the cache of keys and values, in one kernel.
+"""Attention of a token, or a few, over the cache of keys and values, in one kernel.
 
 Scores of 16 positions are made at a time, whose keys lie side by side; then their maximum, their exponentials, and the
 sum of values that these weigh. Keys and values are read once for all queries that share them.
@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from tiny_llm.cache import Cache
 from tiny_llm.quantised.packing import LANES
+from tiny_llm.quantised.products import TILE, tiles
 from tiny_tensor import Tensor, UOp, dtypes
 from tiny_uop import AxisType, DType, KernelInfo, Ops
 from tiny_uop.graph import chain
@@ -20,29 +21,46 @@ __all__ = ["attend"]
 
 SUMS = 12
 """Sums that are made at once at least, if there are so many: one takes 4 cycles, and two can begin in each."""
+ROWS = 12
+"""Queries with the same keys, of several tokens, that are taken together at most: as many sums are in registers."""
 
 
-def attend(q: Tensor, cache: Cache, slot: UOp, start: UOp, window: int, cap: float) -> Tensor:
-  """What a token at position `start` of a slot looks up, float32 `(heads, head_dim)`. `q` `(heads, head_dim)` are its
-  queries, scaled. The cache has keys and values of positions up to `start`, of which the last `window` are seen, or all
-  if it is 0. Scores are capped as `cap * tanh(score / cap)` if `cap` is not 0. `slot` and `start` are bound in the same
-  graph, by what writes keys."""
+def attend(q: Tensor, cache: Cache, slot: UOp, start: UOp, window: int, cap: float, last: UOp | None = None) -> Tensor:
+  """What tokens from position `start` of a slot on look up, float32 `(tokens, heads * head_dim)`. `q`
+  `(heads, tokens, head_dim)` are their queries, scaled. The cache has keys and values of positions up to theirs, of
+  which the last `window` are seen, or all if it is 0. Scores are capped as `cap * tanh(score / cap)` if `cap` is not 0.
+  With a variable `last`, only tiles of tokens up to that one look up something. `slot`, `start` and `last` are bound in
+  the same graph, by what writes keys."""
   slots, groups, room, size = (int(n) for n in cache.values.shape)
-  heads = int(q.shape[0])
+  heads, tokens = int(q.shape[0]), int(q.shape[1])
   place, first = start.src[0], slot.src[0] if slots > 1 else None  # of one slot there is no variable
   scales = 0 if cache.value_scales is None else cache.groups
-  kernel = _kernel(slots, groups, heads // groups, room, size, scales, cache.values.dtype, first, place, window, cap)
-  made = [Tensor.empty(*shape, dtype=dtypes.float32, device=q.device) for shape in ((heads, size), (heads, room))]
+  kernel = _kernel(
+    slots, groups, heads // groups, tokens, room, size, scales, cache.values.dtype, first, place, last, window, cap
+  )
+  shapes = ((tokens, heads * size), (heads, tokens, room))
+  made = [Tensor.empty(*shape, dtype=dtypes.float32, device=q.device) for shape in shapes]
   given = [t for t in (cache.keys, cache.values, cache.key_scales, cache.value_scales) if t is not None]
-  return made[0].custom_kernel(made[1], q, *given, fxn=lambda *_: kernel)[0]
+  return made[0].custom_kernel(made[1], q.contiguous(), *given, fxn=lambda *_: kernel)[0]
+
+
+@dataclass(frozen=True)
+class Query:
+  """The query of a head for the token at position `place`: where its numbers, its scores and its result begin."""
+
+  place: UOp
+  numbers: UOp
+  scores: UOp
+  result: UOp
 
 
 @dataclass(frozen=True)
 class Heads:
   """A head of keys, and where it lies: `rows` of queries have it, it is the `head`-th of the cache, which has `room`
-  positions of `size` numbers each, and `scales` of these, or 0."""
+  positions of `size` numbers each, and `scales` of these, or 0. `place`: the last position that a row sees."""
 
-  rows: list[UOp]
+  rows: list[Query]
+  place: UOp
   head: UOp
   room: int
   size: int
@@ -61,35 +79,40 @@ class Heads:
 
 @lru_cache(maxsize=64)
 def _kernel(
-  slots: int, groups: int, shared: int, room: int, size: int, scales: int, dtype: DType, slot: UOp | None, place: UOp,
-  window: int, cap: float,
+  slots: int, groups: int, shared: int, tokens: int, room: int, size: int, scales: int, dtype: DType, slot: UOp | None,
+  start: UOp, last: UOp | None, window: int, cap: float,
 ) -> UOp:  # fmt: skip
   """The kernel over the result, scores, queries, keys, values, and the scales of these, of which a head has as many at
   a position, or 0. `shared` queries have the same keys."""
-  numbers = [groups * shared * n for n in (size, room, size)]
+  numbers = [groups * shared * tokens * n for n in (size, room, size)]
   out, scores, q = (UOp.param(n, dtypes.float32.ptr(count)) for n, count in enumerate(numbers))
   keys, values = (UOp.param(n, dtype.ptr(slots * groups * room * size)) for n in (3, 4))
   key_scales, value_scales = (UOp.param(n, dtypes.float16.ptr(slots * groups * room * max(scales, 1))) for n in (5, 6))
+  together = next(n for n in (TILE, 2, 1) if n <= tokens and (n == 1 or n * shared <= ROWS))
   group = UOp.range(groups, 0)
-  rows = [group * shared + n for n in range(shared)]
-  heads = Heads(rows, group if slot is None else slot * groups + group, room, size, scales)
-  scored = _scores(heads, scores, q, keys, key_scales, place, window, cap)
-  weights, shares = _weights(heads, scored, place)
-  return UOp.sink(_mixed(heads, out, weights, shares, values, value_scales, place).end(group), arg=KernelInfo("attend"))
+  count = tokens // together if last is None else tiles(last) * (TILE // together)
+  tile = group.const_like(0) if tokens == 1 else UOp.range(count, 10)
+  rows = []
+  for token in [tile * together + n for n in range(together)]:
+    for head in [group * shared + n for n in range(shared)]:
+      row = head * tokens + token
+      rows.append(Query(start + token, row * size, row * room, (token * (groups * shared) + head) * size))
+  heads = Heads(rows, rows[-1].place, group if slot is None else slot * groups + group, room, size, scales)
+  scored = _scores(heads, scores, q, keys, key_scales, window, cap)
+  weights, shares = _weights(heads, scored)
+  mixed = _mixed(heads, out, weights, shares, values, value_scales)
+  return UOp.sink(mixed.end(group) if tokens == 1 else mixed.end(group, tile), arg=KernelInfo("attend"))
 
 
-def _scores(heads: Heads, scores: UOp, q: UOp, keys: UOp, key_scales: UOp, place: UOp, window: int, cap: float) -> UOp:
+def _scores(heads: Heads, scores: UOp, q: UOp, keys: UOp, key_scales: UOp, window: int, cap: float) -> UOp:
   """The scores of all positions, in units of the logarithm of 2, and of those behind the last up to a multiple of 16,
   which count for nothing."""
   size, scales, rows = heads.size, heads.scales, heads.rows
-  block, lane = UOp.range(place // LANES + 1, 1), UOp.range(LANES, 2)
+  block, lane = UOp.range(heads.place // LANES + 1, 1), UOp.range(LANES, 2)
   most = max(min(size, -(-SUMS // len(rows))), scales)
   parts = next(n for n in range(most, 0, -1) if size % n == 0 and heads.scaled % (size // n) == 0)
   term = UOp.range(size // parts, 3, AxisType.REDUCE)
   at = block * LANES + lane
-  seen = at < place + 1
-  if window:
-    seen = seen & (place - window < at)
   sums: list[list[UOp]] = [[] for _ in rows]
   for part in range(parts):
     column = term + part * (size // parts)
@@ -99,7 +122,7 @@ def _scores(heads: Heads, scores: UOp, q: UOp, keys: UOp, key_scales: UOp, place
       place_of_scale = (heads.head * (heads.room // LANES) + block) * scales + part * (size // parts) // heads.scaled
       scale = key_scales.index(place_of_scale * LANES + lane).load().cast(dtypes.float32)
     for row, terms in zip(rows, sums):
-      found = (q.index(row * size + column).load() * key).reduce(Ops.ADD, term)
+      found = (q.index(row.numbers + column).load() * key).reduce(Ops.ADD, term)
       terms.append(found if scale is None else found * scale)
   stores = []
   for row, terms in zip(rows, sums):
@@ -107,29 +130,32 @@ def _scores(heads: Heads, scores: UOp, q: UOp, keys: UOp, key_scales: UOp, place
     if cap:
       grown = (score * (2 * math.log2(math.e) / cap)).exp2()
       score = (1.0 - (grown + 1.0).reciprocal() * 2.0) * cap
-    stores.append(scores.index(row * heads.room + at).store(seen.where(score * math.log2(math.e), -math.inf)))
+    seen = at < row.place + 1
+    if window:
+      seen = seen & (row.place - window < at)
+    stores.append(scores.index(row.scores + at).store(seen.where(score * math.log2(math.e), -math.inf)))
   return scores.after(UOp.group(*stores).end(block, lane))
 
 
-def _weights(heads: Heads, scored: UOp, place: UOp) -> tuple[UOp, list[UOp]]:
+def _weights(heads: Heads, scored: UOp) -> tuple[UOp, list[UOp]]:
   """The exponentials of scores, and what makes their sums 1."""
-  rows, room, count = heads.rows, heads.room, (place // LANES + 1) * LANES
+  rows, count = heads.rows, (heads.place // LANES + 1) * LANES
   every, again, total = UOp.range(count, 4, AxisType.REDUCE), UOp.range(count, 5), UOp.range(count, 6, AxisType.REDUCE)
-  peaks = [scored.index(row * room + every).load().reduce(Ops.MAX, every) for row in rows]
-  cells = [scored.index(row * room + again) for row in rows]
+  peaks = [scored.index(row.scores + every).load().reduce(Ops.MAX, every) for row in rows]
+  cells = [scored.index(row.scores + again) for row in rows]
   made = [cell.store((cell.load() - m).exp2()) for cell, m in zip(cells, peaks)]
   weights = scored.after(UOp.group(*made).end(again))
-  return weights, [weights.index(row * room + total).load().reduce(Ops.ADD, total).reciprocal() for row in rows]
+  return weights, [weights.index(row.scores + total).load().reduce(Ops.ADD, total).reciprocal() for row in rows]
 
 
-def _mixed(heads: Heads, out: UOp, weights: UOp, shares: list[UOp], values: UOp, value_scales: UOp, place: UOp) -> UOp:
+def _mixed(heads: Heads, out: UOp, weights: UOp, shares: list[UOp], values: UOp, value_scales: UOp) -> UOp:
   """Stores the sums of values."""
   size, room, scales = heads.size, heads.room, heads.scales
   width = LANES if size % LANES == 0 else size
   most = min(size // width, max(1, SUMS // len(heads.rows)))
   chunks = next(n for n in range(most, 0, -1) if size // width % n == 0)
   run, inner = UOp.range(size // (width * chunks), 7), UOp.range(width, 8)
-  position = UOp.range(place + 1, 9, AxisType.REDUCE)
+  position = UOp.range(heads.place + 1, 9, AxisType.REDUCE)
   mixed = []
   for chunk in range(chunks):
     column = (run * chunks + chunk) * width + inner
@@ -138,6 +164,6 @@ def _mixed(heads: Heads, out: UOp, weights: UOp, shares: list[UOp], values: UOp,
       place_of_scale = (heads.head * room + position) * scales + (run * chunks + chunk) * width // heads.scaled
       value = value * value_scales.index(place_of_scale).load().cast(dtypes.float32)
     for row, share in zip(heads.rows, shares):
-      weight = weights.index(row * room + position).load()
-      mixed.append(out.index(row * size + column).store((weight * value).reduce(Ops.ADD, position) * share))
+      weight = weights.index(row.scores + position).load()
+      mixed.append(out.index(row.result + column).store((weight * value).reduce(Ops.ADD, position) * share))
   return UOp.group(*mixed).end(run, inner)

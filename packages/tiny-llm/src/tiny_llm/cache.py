@@ -34,19 +34,20 @@ class Cache:
     """How many scales a head has at a position."""
     return 1 if self.value_scales is None else int(self.value_scales.shape[-1])
 
-  def write(self, slot: UOp, start: UOp, k: Tensor, v: Tensor) -> None:
-    """Keys and values `(kv_heads, tokens, head_dim)` of a slot's positions from `start` on."""
-    end = start + int(k.shape[1])
+  def write(self, slot: UOp, start: UOp, k: Tensor, v: Tensor, count: UOp | int) -> None:
+    """Keys and values `(kv_heads, tokens, head_dim)` of a slot's positions from `start` on, those of the first `count`
+    tokens."""
+    end = start + count
     for numbers, scales, new in ((in_rows(self.keys), self.key_scales, k), (self.values, self.value_scales, v)):
       if scales is None:
-        numbers[slot, :, start:end] = new.cast(numbers.dtype)
+        numbers[slot, :, start:end] = new[:, :count].cast(numbers.dtype)
         continue
       scales = in_rows(scales) if scales.ndim == 5 else scales
       grouped = new.contiguous().reshape(*new.shape[:-1], self.groups, -1)
       most = grouped.abs().max(-1, keepdim=True)
       rounded = (grouped * (most > 0).where(127 / most, 0.0)).round().cast(dtypes.int8)
-      numbers[slot, :, start:end] = rounded.reshape(*new.shape)
-      scales[slot, :, start:end] = (most * (1 / 127)).squeeze(-1).cast(scales.dtype)
+      numbers[slot, :, start:end] = rounded.reshape(*new.shape)[:, :count]
+      scales[slot, :, start:end] = (most * (1 / 127)).squeeze(-1)[:, :count].cast(scales.dtype)
 
   def read(self, slot: UOp, head: int, end: UOp) -> tuple[Tensor, Tensor]:
     """Keys and values of a head up to a position, float32 `(end, head_dim)`."""

@@ -10,6 +10,7 @@ from tiny_llm.attention import attend
 from tiny_llm.cache import Cache, new_cache
 from tiny_llm.files.checkpoint import Checkpoint
 from tiny_llm.quantised.packing import LANES
+from tiny_llm.quantised.products import TILE, tiles
 from tiny_llm.rope import rotations
 from tiny_llm.sampling import Array
 from tiny_llm.weights import Layer, Norm, Weights
@@ -19,7 +20,10 @@ from tiny_uop.records import dataclass
 
 __all__ = ["Chunk", "Model", "load_model"]
 
-PIECES = (128, 16, 1)
+FEW = 16
+"""Tokens of a chunk up to which as many are computed as there are, rounded up to a tile of 4."""
+
+PIECES = (128, FEW, 1)
 """Tokens that are read at once: one graph each. What is left of a chunk is padded to the smallest that holds it."""
 
 WHOLE = (16, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -57,6 +61,7 @@ class Model:
     self._windows = [window if window < context else 0 for window in config.windows]
     local = config.local_rope is not config.rope
     rotation = self._rotation(config.rope, weights.rope_factors)
+    self._counts_tokens = not config.experts  # experts are chosen for what pads a chunk as well
     self._rotations = [rotation, self._rotation(config.local_rope, None) if local else rotation]
     if (table := weights.positions) is not None:
       if context > config.context:
@@ -181,15 +186,18 @@ class Model:
   def _graph(self, wanted: str) -> Callable[..., Tensor]:
     def read_tokens(tokens: Tensor, last: UOp, *places: UOp) -> Tensor:
       """`places`: slot and start of each sequence, whose tokens follow one another."""
-      w = self._weights
+      w, few = self._weights, last if self._counts_tokens and int(tokens.shape[0]) == FEW else None
       x = w.embedding(tokens, self._positions_at(int(tokens.shape[0]), places)).contiguous()
       for number, layer in enumerate(w.layers):
         rotation = self._rotations[self.config.windows[number] > 0]
-        x = self._read_layer(layer, x, self._caches[number], rotation, self._windows[number], places)
+        x = self._read_layer(layer, x, self._caches[number], rotation, self._windows[number], places, few)
       if wanted == "states":
         return w.normalised(x, w.output_norm).exact.realize()
-      x = x if wanted == "all" else x[last : last + 1].contiguous()
-      (logits,) = w.output(w.normalised(x, w.output_norm))
+      if wanted != "all":
+        x, few = x[last : last + 1].contiguous(), None
+      elif few is not None:  # which is bound so
+        x = (Tensor.arange(FEW).reshape(-1, 1) <= last).where(x, 0.0).contiguous()
+      (logits,) = w.output(w.normalised(x, w.output_norm, variable_of(few)))
       logits = logits if self.config.logit_scale == 1 else logits * self.config.logit_scale
       return capped(logits, self.config.logit_cap).realize()
 
@@ -204,11 +212,12 @@ class Model:
     return x
 
   def _one_layer(
-    self, layer: Layer, x: Tensor, cache: Cache, rotation: Rotation | None, window: int, places: Sequence[UOp]
-  ) -> Tensor:
-    """A layer over tokens of sequences that follow one another."""
-    attend = partial(self._attend_sequences, layer, cache, rotation, window, places)
-    return self._layer(layer, x, attend).realize()
+    self, layer: Layer, x: Tensor, cache: Cache, rotation: Rotation | None, window: int, places: Sequence[UOp],
+    last: UOp | None,
+  ) -> Tensor:  # fmt: skip
+    """A layer over tokens of sequences that follow one another; of one sequence, up to the `last` token."""
+    attend = partial(self._attend_sequences, layer, cache, rotation, window, places, last)
+    return self._layer(layer, x, attend, variable_of(last)).realize()
 
   def _one_encoding_layer(self, layer: Layer, x: Tensor, last: UOp) -> Tensor:
     """A layer over a text."""
@@ -229,18 +238,22 @@ class Model:
     parts = [self._positions[start : start + tokens // len(starts)] for start in starts]
     return parts[0] if len(parts) == 1 else Tensor.cat(*parts)
 
-  def _layer(self, layer: Layer, x: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-    """Attention and feed-forward, (tokens, dim). `attend` makes of queries, keys and values what is looked up."""
-    w, y = self._weights, self._weights.normalised(x, layer.before[0])
+  def _layer(
+    self, layer: Layer, x: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor], last: UOp | None = None
+  ) -> Tensor:
+    """Attention and feed-forward, (tokens, dim), of the tokens up to a variable `last`. `attend` makes of queries, keys
+    and values what is looked up."""
+    w, ready = self._weights, partial(self._weights.ready, last=last)
+    y = w.normalised(x, layer.before[0], last)
     q, k, v = [part for linear in layer.qkv for part in linear(y)]
     if layer.qkv_bias is not None:
       q, k, v = (t + b for t, b in zip((q, k, v), layer.qkv_bias.split([int(t.shape[1]) for t in (q, k, v)])))
     if self.config.architecture.whole_norms:
       q, k = (t if norm is None else norm(t) for t, norm in ((q, layer.query_norm), (k, layer.key_norm)))
-    y = w.ready(attend(q, k, v))
+    y = ready(attend(q, k, v))
     x = self._added(x, lambda x: layer.attention_output(y, x)[0], layer.after[0])
-    fed = w.normalised(x, layer.before[1])
-    return self._added(x, lambda x: layer.feed(fed, w.ready, x), layer.after[1])
+    fed = w.normalised(x, layer.before[1], last)
+    return self._added(x, lambda x: layer.feed(fed, ready, x), layer.after[1])
 
   def _added(self, x: Tensor, part: Callable[[Tensor | None], Tensor], after: Norm | None) -> Tensor:
     """`x` plus what a part of a layer gives. The part adds what it is asked to."""
@@ -261,8 +274,8 @@ class Model:
     return mixed.transpose(0, 1).reshape(tokens, -1)
 
   def _attend_sequences(
-    self, layer: Layer, cache: Cache, rotation: Rotation | None, window: int, places: Sequence[UOp], q: Tensor,
-    k: Tensor, v: Tensor,
+    self, layer: Layer, cache: Cache, rotation: Rotation | None, window: int, places: Sequence[UOp], last: UOp | None,
+    q: Tensor, k: Tensor, v: Tensor,
   ) -> Tensor:  # fmt: skip
     """Attention of tokens of sequences that follow one another, (tokens, heads * head_dim)."""
     each = 2 * int(q.shape[0]) // len(places)  # tokens of a sequence
@@ -275,18 +288,20 @@ class Model:
         heads_k = heads_k if layer.key_norm is None else layer.key_norm(heads_k)
       if rotation is not None:
         heads_q, heads_k = (self._rotate(t, rotation, start) for t in (heads_q, heads_k))
-      mixed.append(self._attend(heads_q, heads_k, heads_v, cache, window, slot, start))
+      mixed.append(self._attend(heads_q, heads_k, heads_v, cache, window, slot, start, last))
     return mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed)
 
-  def _attend(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache, window: int, slot: UOp, start: UOp) -> Tensor:
+  def _attend(
+    self, q: Tensor, k: Tensor, v: Tensor, cache: Cache, window: int, slot: UOp, start: UOp, last: UOp | None
+  ) -> Tensor:
     """Attention of tokens of one sequence, (tokens, heads * head_dim), of queries, keys and values
     (heads, tokens, head_dim). Keys and values are written first."""
     config, tokens = self.config, int(q.shape[1])
     end = start + tokens
-    cache.write(slot, start, k, v)
-    if tokens == 1:
-      q = (q * config.attention_scale).reshape(config.heads, config.head_dim)
-      return attend(q, cache, slot, start, window, config.attention_cap).reshape(1, -1)
+    cache.write(slot, start, k, v, tokens if last is None else tiles(last) * TILE)
+    if tokens == 1 or last is not None:
+      q = q * config.attention_scale
+      return attend(q, cache, slot, start, window, config.attention_cap, variable_of(last))
     shared = config.heads // config.kv_heads
     q = q.reshape(config.kv_heads, shared * tokens, config.head_dim)
     place, key = Tensor.arange(tokens).reshape(1, -1, 1) + start, Tensor.arange(end).reshape(1, 1, -1)
@@ -315,6 +330,11 @@ class Model:
       a, b = pairs[..., 0], pairs[..., 1]
       turned = Tensor.stack(a * cos - b * sin, a * sin + b * cos, dim=-1).flatten(-2)
     return turned.cat(rest, dim=-1) if rest.shape[-1] else turned
+
+
+def variable_of(bound: UOp | None) -> UOp | None:
+  """The variable that is bound."""
+  return None if bound is None else bound.src[0]
 
 
 def capped(x: Tensor, cap: float) -> Tensor:

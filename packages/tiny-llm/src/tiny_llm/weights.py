@@ -13,7 +13,7 @@ from tiny_llm.files.checkpoint import Checkpoint
 from tiny_llm.quantised.packing import LANES, Packed, pack, packs, read_in
 from tiny_llm.quantised.products import FEW, Rounded, exact_product, product, repeated, rounded
 from tiny_llm.sampling import Array
-from tiny_tensor import Device, Tensor, dtypes
+from tiny_tensor import Device, Tensor, UOp, dtypes
 from tiny_tensor.nn.state import GGMLBlocks
 from tiny_uop.records import dataclass
 
@@ -308,17 +308,17 @@ class Weights:
       rows = rows if more is None else rows + more
     return rows if self.embedding_norm is None else self.embedding_norm(rows)
 
-  def normalised(self, x: Tensor, norm: Norm | None) -> Activations:
-    """Activations, normalised if there is a norm."""
+  def normalised(self, x: Tensor, norm: Norm | None, last: UOp | None = None) -> Activations:
+    """Activations, normalised if there is a norm. With a variable `last`, products are made of the tokens up to it."""
     if norm is None or norm.bias is not None:
-      return self.ready(x if norm is None else norm(x))
-    made = lru_cache(lambda groups: rounded(x, norm.weight, norm.epsilon, groups))
+      return self.ready(x if norm is None else norm(x), last)
+    made = lru_cache(lambda groups: rounded(x, norm.weight, norm.epsilon, groups, last))
     return Activations(norm(x).contiguous(), None if self._exact else made)
 
-  def ready(self, x: Tensor) -> Activations:
-    """Activations as they are."""
+  def ready(self, x: Tensor, last: UOp | None = None) -> Activations:
+    """Activations as they are; `last` as for `normalised`."""
     x = x.contiguous()
-    return Activations(x, None if self._exact else lru_cache(lambda groups: rounded(x, groups=groups)))
+    return Activations(x, None if self._exact else lru_cache(lambda groups: rounded(x, groups=groups, last=last)))
 
   def _positions(self) -> Tensor | None:
     """The vectors of positions `(positions, dim)`, where they are learned."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from tiny_llm.quantised.packing import BLOCK, LANES, WORDS, Packed, Plan, byte
+from tiny_llm.quantised.packing import BLOCK, LANES, WORDS, Codes, Packed, Plan, byte
 from tiny_tensor import Tensor, dtypes
 from tiny_uop import AxisType, DType, KernelInfo, Ops, UOp
 from tiny_uop.graph import chain
@@ -25,20 +25,34 @@ _ROUND = 12582912.0  # 1.5 * 2**23: what is added to it is rounded to an integer
 _ROUND_BITS = 0x4B400000
 
 
+TILE = 4
+"""Tokens that products take together where the number of tokens is a variable."""
+
+
+def tiles(last: UOp) -> UOp:
+  """How many tiles tokens up to the `last` are in."""
+  return last // TILE + 1
+
+
 @dataclass(frozen=True)
 class Rounded:
   """Activations `(tokens, columns)` in 8 bits: `words` uint32 `(tokens, blocks, 8)`, `scales` and `totals` (scale times
-  sum of the integers) float32 `(tokens, blocks, groups)`."""
+  sum of the integers) float32 `(tokens, blocks, groups)`. With a variable `last`, only the tiles of tokens up to that
+  one have values."""
 
   words: Tensor
   scales: Tensor
   totals: Tensor
+  last: UOp | None
 
 
-def rounded(x: Tensor, weight: Tensor | None = None, epsilon: float = 0.0, groups: int = 1) -> Rounded:
+def rounded(
+  x: Tensor, weight: Tensor | None = None, epsilon: float = 0.0, groups: int = 1, last: UOp | None = None
+) -> Rounded:
   """Activations in 8 bits, in one kernel. With a `weight` they are normalised by their root mean square first.
 
-  `groups`: for how many parts of a block of 32 sums are wanted.
+  `groups`: for how many parts of a block of 32 sums are wanted. `last`: a variable, the last token that counts: values
+  and products are made of the tiles up to its own.
   """
   tokens, columns = (int(n) for n in x.shape)
   blocks = columns // BLOCK
@@ -48,19 +62,22 @@ def rounded(x: Tensor, weight: Tensor | None = None, epsilon: float = 0.0, group
     Tensor.empty(tokens, blocks, groups, dtype=dtypes.float32, device=x.device),
   ]
   given = [x.contiguous()] if weight is None else [x.contiguous(), weight]
-  kernel = _round_kernel(tokens, columns, groups, weight is not None, epsilon)
+  kernel = _round_kernel(tokens, columns, groups, weight is not None, epsilon, last)
   words, scales, totals = made[0].custom_kernel(*made[1:], *given, fxn=lambda *_: kernel)[:3]
-  return Rounded(words, scales, totals)
+  return Rounded(words, scales, totals, last)
 
 
 @lru_cache(maxsize=256)
-def _round_kernel(tokens: int, columns: int, groups: int, weighted: bool, epsilon: float) -> UOp:
+def _round_kernel(
+  tokens: int, columns: int, groups: int, weighted: bool, epsilon: float, last: UOp | None
+) -> UOp:  # fmt: skip
   """The kernel of `rounded`, over words, scales, totals, activations and weights."""
   blocks, size = columns // BLOCK, BLOCK // groups
   words = UOp.param(0, dtypes.uint32.ptr(tokens * blocks * WORDS))
   scales, totals = (UOp.param(n, dtypes.float32.ptr(tokens * blocks * g)) for n, g in ((1, 1), (2, groups)))
   x, weights = (UOp.param(n, dtypes.float32.ptr(size)) for n, size in ((3, tokens * columns), (4, columns)))
-  row, block, group, word = (UOp.range(n, place) for place, n in enumerate((tokens, blocks, groups, WORDS)))
+  count = tokens if last is None else tiles(last) * TILE
+  row, block, group, word = (UOp.range(n, place) for place, n in enumerate((count, blocks, groups, WORDS)))
   inner, term, column = (UOp.range(n, 4 + place, AxisType.REDUCE) for place, n in enumerate((BLOCK, size, columns)))
 
   def value(place: UOp | int) -> UOp:
@@ -112,8 +129,9 @@ def product(
   if chosen is not None:
     count, each, lanes = lanes // w.rows, int(chosen.shape[0]) // tokens, w.rows
     tokens *= each
+  last = None if chosen is not None else x.last
   kernel = _product_kernel(
-    w.plan, parts, tokens, blocks, lanes // LANES, gate is not None, added is not None, count, each
+    w.plan, parts, tokens, blocks, lanes // LANES, gate is not None, added is not None, count, each, last
   )
   given = [x.words, x.scales, x.totals, *[part for m in matrices for part in m.parts]]
   given += [] if added is None else [added.contiguous()]
@@ -125,13 +143,18 @@ def product(
 @lru_cache(maxsize=256)
 def _product_kernel(
   plan: Plan, parts: tuple[tuple[DType, int, int], ...], tokens: int, blocks: int, rows: int, gated: bool, added: bool,
-  count: int, each: int,
+  count: int, each: int, last: UOp | None,
 ) -> UOp:  # fmt: skip
   """The kernel of `product`, over the result, words, scales and totals of activations, and parts of the matrices, whose
   types, words of a block, and blocks that have one in common, are `parts`. `each`: how many of `count` matrices are
-  chosen for each row of activations; 0 if there is one matrix."""
-  row, high, lane = UOp.range(tokens, 0), UOp.range(rows, 1), UOp.range(LANES, 2)
-  block = UOp.range(blocks, 3, AxisType.REDUCE)
+  chosen for each row of activations; 0 if there is one matrix. With `last`, weights are read once for a tile of
+  tokens."""
+  if last is None:
+    row, high, lane = UOp.range(tokens, 0), UOp.range(rows, 1), UOp.range(LANES, 2)
+    places, loops = [row], (row, high, lane)
+  else:
+    high, tile, lane = UOp.range(rows, 0), UOp.range(tiles(last), 1), UOp.range(LANES, 2)
+    places, loops = [tile * TILE + n for n in range(TILE)], (high, tile, lane)
   read = tokens // max(each, 1)
   sizes = [(dtypes.float32, tokens * rows * LANES), (dtypes.uint32, read * blocks * WORDS)]
   sizes += [(dtypes.float32, read * blocks), (dtypes.float32, read * blocks * plan.groups)]
@@ -140,13 +163,12 @@ def _product_kernel(
   sizes += [(dtypes.float32, tokens * rows * LANES)] if added else []
   sizes += [(dtypes.int32, tokens)] if each else []
   memory = [UOp.param(n, dtype.ptr(size)) for n, (dtype, size) in enumerate(sizes)]
-  at = row // max(each, 1) * blocks + block
   first = memory[-1].index(row).load().maximum(0).minimum(count - 1).cast(dtypes.index) * rows + high if each else high
-  words = [memory[1].index(at * WORDS + n).load() for n in range(WORDS)]
-  step = memory[2].index(at).load()
-  totals = [memory[3].index(at * plan.groups + n).load() for n in range(plan.groups)]
 
-  def whole(matrix: list[UOp]) -> UOp:
+  def whole(matrix: list[UOp], number: int) -> list[UOp]:
+    """A row of a matrix times each of the rows of activations, in a loop of its own: two matrices at once need more
+    registers than there are."""
+    block = UOp.range(blocks, number, AxisType.REDUCE)
     taken = [
       [
         part.index(((first * (blocks // shared) + block // shared) * count + n) * LANES + lane).load()
@@ -154,30 +176,39 @@ def _product_kernel(
       ]
       for part, (_, count, shared) in zip(matrix, parts)
     ]
-    codes, size = plan.codes(taken), WORDS // plan.groups
-    result: UOp | None = None
-    for group, (scale, offset) in enumerate(codes.groups):
-      terms = [
-        # a dot product of four bytes: the code generator sees it in this form
-        byte(codes.words[n], place).cast(dtypes.int32) * byte(words[n], place).bitcast(dtypes.int8).cast(dtypes.int32)
-        for n in range(group * size, (group + 1) * size)
-        for place in range(4)
-      ]
-      scaled = chain(Ops.ADD, terms).cast(dtypes.float32) * step
-      total = totals[group]
-      numeric = isinstance(offset, float)
-      part: UOp = scale * (scaled + total * offset) if numeric else scale * scaled + offset * total
-      result = part if result is None else result + part
-    assert result is not None
-    return result.reduce(Ops.ADD, block)
+    codes = plan.codes(taken)
+    return [_dot(plan, codes, memory, row // max(each, 1) * blocks + block).reduce(Ops.ADD, block) for row in places]
 
-  value, given = whole(memory[4 : 4 + len(parts)]), len(parts)
+  values, given = whole(memory[4 : 4 + len(parts)], 3), len(parts)
   if gated:
-    gate = whole(memory[4 + given : 4 + 2 * given])
-    value = value * gate * ((gate * -math.log2(math.e)).exp2() + 1.0).reciprocal()
-  place = (row * rows + high) * LANES + lane
-  value = memory[4 + (1 + gated) * len(parts)].index(place).load() + value if added else value
-  return UOp.sink(memory[0].index(place).store(value).end(row, high, lane), arg=KernelInfo("quantised_product"))
+    gates = whole(memory[4 + given : 4 + 2 * given], 4)
+    values = [v * g * ((g * -math.log2(math.e)).exp2() + 1.0).reciprocal() for v, g in zip(values, gates)]
+  stores = []
+  for row, value in zip(places, values):
+    place = (row * rows + high) * LANES + lane
+    value = memory[4 + (1 + gated) * len(parts)].index(place).load() + value if added else value
+    stores.append(memory[0].index(place).store(value))
+  return UOp.sink(UOp.group(*stores).end(*loops), arg=KernelInfo("quantised_product"))
+
+
+def _dot(plan: Plan, codes: Codes, memory: list[UOp], at: UOp) -> UOp:
+  """A block of a matrix times one of activations."""
+  size, result = WORDS // plan.groups, None
+  step = memory[2].index(at).load()
+  for group, (scale, offset) in enumerate(codes.groups):
+    terms = [
+      # a dot product of four bytes: the code generator sees it in this form
+      byte(codes.words[n], place).cast(dtypes.int32) * byte(word, place).bitcast(dtypes.int8).cast(dtypes.int32)
+      for n in range(group * size, (group + 1) * size)
+      for word in [memory[1].index(at * WORDS + n).load()]
+      for place in range(4)
+    ]
+    scaled = chain(Ops.ADD, terms).cast(dtypes.float32) * step
+    total = memory[3].index(at * plan.groups + group).load()
+    part: UOp = scale * (scaled + total * offset) if isinstance(offset, float) else scale * scaled + offset * total
+    result = part if result is None else result + part
+  assert result is not None
+  return result
 
 
 def exact_product(x: Tensor, w: Packed, chosen: Tensor | None = None) -> Tensor:
