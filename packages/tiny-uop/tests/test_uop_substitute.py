@@ -31,10 +31,12 @@ def inside(u: UOp) -> bool:
 def test_as_substituted_and_then_simplified() -> None:
   choose = random.Random(0)
   for _ in range(300):
-    u, value = expression(choose, 4), choose.choice((i.const_like(7), j * 2 + 1, UOp.range(4, 2) * 3 + j % 3, n * 0))
+    u = expression(choose, 4)
+    values = choose.sample((i.const_like(7), i.const_like(0), j * 2 + 1, UOp.range(4, 2) * 3 + j % 3, n * 0), 2)
     for whole in (u, simplify(u)):
-      found = simplify_substituted(whole, {i: value}, inside, lambda u: u)
-      assert found is simplify(whole.substitute({i: value})), (whole.render(), value.render())
+      found = simplify_substituted(whole, [{i: value} for value in values], inside, lambda u: u)
+      wanted = [simplify(whole.substitute({i: value})) for value in values]
+      assert found == wanted, (whole.render(), [value.render() for value in values])
 
 
 def test_what_has_new_sources_can_be_changed() -> None:
@@ -44,7 +46,7 @@ def test_what_has_new_sources_can_be_changed() -> None:
     seen.append(u)
     return u.src[0] if u.op is Ops.MAX else u
 
-  found = simplify_substituted((i * 2).alu(Ops.MAX, n) + j, {i: i.const_like(3)}, inside, change)
+  (found,) = simplify_substituted((i * 2).alu(Ops.MAX, n) + j, [{i: i.const_like(3)}], inside, change)
   assert found is simplify(j + 6)
   assert [u.op for u in seen] == [Ops.MUL, Ops.MAX], "j and n are outside, and sums are not asked about"
 
@@ -63,11 +65,12 @@ def test_numbers_of_a_sum_are_added_up_at_once(monkeypatch: pytest.MonkeyPatch) 
   partial = total.src[0].src[0]
   monkeypatch.setattr(PatternMatcher, "rewrite", counted)
   number = i.const_like(2)
-  assert simplify_substituted(total, {i: number, j: number}, lambda u: bool({i, j} & u.ranges), lambda u: u) is wanted
+  changes = [{i: number, j: number}]
+  assert simplify_substituted(total, changes, lambda u: bool({i, j} & u.ranges), lambda u: u)[0] is wanted
   sums = [u for u in tried if u.op is Ops.ADD]
   assert not any(u.src[0].op is Ops.ADD and u.src[0].src[1].op is Ops.CONST for u in sums), "numbers come last"
   # a partial sum that is replaced itself
-  found = simplify_substituted(total, {partial: n}, lambda u: partial in u.toposort, lambda u: u)
+  (found,) = simplify_substituted(total, [{partial: n}], lambda u: partial in u.toposort, lambda u: u)
   assert found is simplify(n + k * 2 + 4)
 
 

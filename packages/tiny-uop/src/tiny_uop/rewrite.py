@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tiny_uop.context import SPEC
@@ -263,51 +263,73 @@ def _final(root: UOp, table: PatternMatcher, bottom_up: bool, history: bool) -> 
 
 def substitute_rewritten(
   root: UOp,
-  changes: Mapping[UOp, UOp],
+  changes: Sequence[Mapping[UOp, UOp]],
   table: PatternMatcher,
   inside: Callable[[UOp], bool],
   change: Callable[[UOp], UOp],
   name: str = "",
   history: bool = True,
-) -> UOp:
+) -> list[UOp]:
   """What `graph_rewrite` makes, bottom-up, of a graph with values in the place of nodes: at once, so that what is only
-  substituted is never built.
+  substituted is never built. One graph for each of `changes`, which have the same keys.
 
   `inside` says which nodes have a key of `changes` below them, or are one; the walk goes no further. `change` is asked
   about each node that has got new sources, other than sums of `index`. Observers see the rules on the substituted
-  graph, which they can replay.
+  graphs, which they can replay.
   """
+  steps, outside = _steps(root, changes[0], inside)
 
-  def substituted(finish: Callable[[UOp], UOp]) -> UOp:
-    done = {node: finish(value) for node, value in changes.items()}
-    stack: list[Any] = [root]
-    while stack:
-      node = stack.pop()
-      if node is None:  # what the node below this mark is made of is done
-        node, parts = stack.pop()
-        if parts is not node.src:
-          done[node] = _total(node, [done[s] for s in parts], finish)
-        else:
-          done[node] = finish(change(node.with_src(tuple([done[s] for s in node.src]))))
-      elif node not in done:
-        if inside(node):
-          is_sum = node.op is Ops.ADD and node.dtype is dtypes.index
-          parts = _summands(node, lambda u: u not in changes and inside(u)) if is_sum else node.src
-          stack += ((node, parts), None)
-          stack += [s for s in reversed(parts) if s not in done]
-        else:
-          done[node] = finish(node)
+  def substituted(values: Mapping[UOp, UOp], finish: Callable[[UOp], UOp]) -> UOp:
+    done = {node: finish(value) for node, value in values.items()}
+    for node in outside:
+      done[node] = finish(node)
+    for node, parts in steps:
+      new = [done[s] for s in parts]
+      done[node] = _total(node, new, finish) if _is_sum(node) else finish(change(node.with_src(tuple(new))))
     return done[root]
 
-  if active():
-    return graph_rewrite(substituted(lambda node: node), table, bottom_up=True, name=name, history=history)
-  return _watched(
-    root, table, name, lambda table: substituted(_Rewriter(table, None, None, name, history).over_finished)
-  )
+  def rewritten(values: Mapping[UOp, UOp]) -> UOp:
+    if active():
+      return graph_rewrite(substituted(values, lambda node: node), table, bottom_up=True, name=name, history=history)
+    return _watched(
+      root, table, name, lambda table: substituted(values, _Rewriter(table, None, None, name, history).over_finished)
+    )
+
+  return [rewritten(values) for values in changes]
 
 
-def _summands(total: UOp, changes: Callable[[UOp], bool]) -> list[UOp]:
-  """The operands of a left-nested sum, and of its partial sums as long as these change, too."""
+def _steps(
+  root: UOp, keys: Collection[UOp], inside: Callable[[UOp], bool]
+) -> tuple[list[tuple[UOp, Sequence[UOp]]], list[UOp]]:
+  """(the nodes above `keys` with what each is made of, in order; the others that these are made of)."""
+  steps: list[tuple[UOp, Sequence[UOp]]] = []
+  outside: list[UOp] = []
+  seen = set(keys)
+  stack: list[Any] = [root]
+  while stack:
+    node = stack.pop()
+    if node is None:  # what the node below this mark is made of is there
+      steps.append(stack.pop())
+    elif node not in seen:
+      seen.add(node)
+      if inside(node):
+        parts = _summands(node, lambda u: u not in keys and inside(u)) if _is_sum(node) else node.src
+        stack += ((node, parts), None)
+        stack += [s for s in reversed(parts) if s not in seen]
+      else:
+        outside.append(node)
+  return steps, outside
+
+
+def _is_sum(node: UOp) -> bool:
+  return node.op is Ops.ADD and node.dtype is dtypes.index
+
+
+def _summands(total: UOp, changes: Callable[[UOp], bool]) -> Sequence[UOp]:
+  """The operands of a left-nested sum, and of its partial sums as long as these change, too; of one that ends with a
+  number the two operands, because there are others that differ in the number alone."""
+  if total.src[1].op is Ops.CONST:
+    return total.src
   found = []
   while total.op is Ops.ADD and changes(total):
     total, last = total.src
@@ -320,6 +342,9 @@ def _total(like: UOp, summands: Sequence[UOp], finish: Callable[[UOp], UOp]) -> 
   its middle."""
   constant, total = 0, None
   for s in summands:
+    if s.op is Ops.ADD and s.src[1].op is Ops.CONST:
+      s, number = s.src
+      constant += number.arg
     if s.op is Ops.CONST:
       constant += s.arg
     else:

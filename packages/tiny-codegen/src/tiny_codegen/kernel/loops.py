@@ -117,7 +117,13 @@ def own_loops(u: UOp) -> tuple[UOp, ...]:
 
 def substitute_simplified(root: UOp, changes: Mapping[UOp, UOp]) -> UOp:
   """Substitute values for loops, and simplify what changed."""
-  loops = frozenset(changes)
+  return substitute_each(root, [changes])[0]
+
+
+def substitute_each(root: UOp, changes: Sequence[Mapping[UOp, UOp]]) -> list[UOp]:
+  """The same with several values for the same loops, one graph for each: to look what is inside them takes as long as
+  to substitute one."""
+  loops = frozenset(changes[0])
   # what is inside none of the loops stays as it is, and need not be looked at
   return simplify_substituted(root, changes, lambda u: not loops.isdisjoint(u.ranges), dependencies_that_are_loops)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 
 from tiny_codegen.kernel.expressions import number
-from tiny_codegen.kernel.loops import CLOSERS, kind, substitute_simplified
+from tiny_codegen.kernel.loops import CLOSERS, kind, substitute_each
 from tiny_codegen.lower.reduce import identity
 from tiny_uop import AxisType, Ops, UOp
 from tiny_uop.graph import chain, operands, rebuild
@@ -45,7 +45,7 @@ def _write_out(closer: UOp) -> UOp:
   axes = [r for r in closer.src[1:] if kind(r) in UNROLLED]
   others = tuple([r for r in closer.src[1:] if kind(r) not in UNROLLED])
   values = itertools.product(*[[number(v) for v in range(int(r.src[0].arg))] for r in axes])
-  bodies = [substitute_simplified(closer.src[0], dict(zip(axes, value))) for value in values]
+  bodies = substitute_each(closer.src[0], [dict(zip(axes, value)) for value in values])
   if closer.op is Ops.END:
     return UOp.group(*bodies).end(*others)
   return chain(closer.arg[0], bodies).reduce(closer.arg[0], *others)

@@ -8,13 +8,13 @@ window share. A REDUCE over a VECTOR loop keeps n partial results side by side a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tiny_codegen.instructions.dot_product import PAIR, WORD
 from tiny_codegen.kernel.columns import vector_of
 from tiny_codegen.kernel.expressions import number, stride
 from tiny_codegen.kernel.interleave import Neighbours
-from tiny_codegen.kernel.loops import CLOSERS, extent, kind, substitute_simplified
+from tiny_codegen.kernel.loops import CLOSERS, extent, kind, substitute_each
 from tiny_codegen.kernel.memory import gate_of
 from tiny_uop import Accumulate, AxisType, GroupOp, Ops, UOp, dtypes, simplify
 from tiny_uop.graph import chain, rebuild
@@ -99,10 +99,8 @@ def _in_blocks(closer: UOp, axis: UOp, loop: UOp, block: int) -> UOp:
   pointer, offset = place.src
   along = UOp.range(block, loop.arg[0], AxisType.VECTOR)
   start, first = (_counter(int(r.src[0].arg) // block, r.arg[0]) for r in (loop, axis))
-  rows = [
-    Lanes(along, block).of(substitute_simplified(value, {axis: first * block + lane, loop: start * block + along}))
-    for lane in range(block)
-  ]
+  places = [{axis: first * block + lane, loop: start * block + along} for lane in range(block)]
+  rows = [Lanes(along, block).of(row) for row in substitute_each(value, places)]
   stores = []
   for step in range(block):
     at = simplify(offset.substitute({loop: start * block + step, axis: first * block}))
@@ -172,12 +170,17 @@ class Lanes:
     along = UOp.range(count, self.axis.arg[0], AxisType.VECTOR)
     return Lanes(along, count).of(words.along(along)).bitcast(words.kind.vec(self.count))
 
-  def _place(self, place: UOp, pointer: UOp, lane: int) -> UOp:
-    """The place of one lane."""
-    return pointer.index(*[self._lane(s, lane) for s in place.src[1:]])
+  def _places(self, place: UOp, pointer: UOp) -> list[UOp]:
+    """The place of each lane."""
+    return [pointer.index(*offset_and_gate) for offset_and_gate in zip(*map(self._each_lane, place.src[1:]))]
 
   def _lane(self, u: UOp, lane: int) -> UOp:
-    return substitute_simplified(u, {self.axis: UOp.const(dtypes.index, lane)}) if self.axis in u.ranges else u
+    return self._each_lane(u, (lane,))[0]
+
+  def _each_lane(self, u: UOp, lanes: Iterable[int] | None = None) -> list[UOp]:
+    lanes = range(self.count) if lanes is None else lanes
+    numbers = [{self.axis: number(lane)} for lane in lanes]
+    return substitute_each(u, numbers) if self.axis in u.ranges else [u] * len(numbers)
 
   def _adjacent(self, offset: UOp) -> UOp | None:
     """The offset of lane 0 if the lanes are next to each other in memory."""
@@ -204,11 +207,10 @@ class Lanes:
     if self.count >= WIDE and stride(offset, self.axis) == 2 and same:
       tap = next((r for r in offset.ranges if kind(r) is AxisType.UNROLL and stride(offset, r) == 1), None)
       return self._every_second(u, pointer) if tap is None or self.count % 2 else self._pairs(u, pointer, tap)
-    lanes = [
-      self._place(place, pointer, i).load(None if alternative is None else self._lane(alternative, i), u.dtype)
-      for i in range(self.count)
-    ]
-    return UOp(Ops.VECTORIZE, u.dtype.vec(self.count), tuple(lanes))
+    places = self._places(place, pointer)
+    others = [None] * self.count if alternative is None else self._each_lane(alternative)
+    lanes = tuple([at.load(other, u.dtype) for at, other in zip(places, others)])
+    return UOp(Ops.VECTORIZE, u.dtype.vec(self.count), lanes)
 
   def _every_second(self, u: UOp, pointer: UOp) -> UOp:
     """Lanes two elements apart: of two vectors, of which the second ends with the last lane. An element between two
@@ -256,9 +258,9 @@ class Lanes:
       return u.replace(src=(pointer.index(base, self._gate(place)), self._vector(u.src[1])))
     value = self.done[u.src[1]]
     stores = []
-    for lane in range(self.count):
+    for lane, at in enumerate(self._places(place, pointer)):
       single = value.extract(lane) if value.dtype.count > 1 else value
-      stores.append(u.replace(src=(self._place(place, pointer, lane), single)))
+      stores.append(u.replace(src=(at, single)))
     return UOp.group(*stores)
 
 

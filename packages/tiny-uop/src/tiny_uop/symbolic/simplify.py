@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tiny_uop.dtype import dtypes
@@ -49,7 +49,7 @@ def simplify(u: UOp) -> UOp:
 
 
 def simplify_substituted(
-  u: UOp, changes: Mapping[UOp, UOp], inside: Callable[[UOp], bool], change: Callable[[UOp], UOp]
-) -> UOp:
-  """The graph with values in the place of nodes, simplified. See `substitute_rewritten`."""
+  u: UOp, changes: Sequence[Mapping[UOp, UOp]], inside: Callable[[UOp], bool], change: Callable[[UOp], UOp]
+) -> list[UOp]:
+  """The graph with values in the place of nodes, simplified; one for each of `changes`. See `substitute_rewritten`."""
   return substitute_rewritten(u, changes, SYMBOLIC, inside, change, "simplify", history=False)
