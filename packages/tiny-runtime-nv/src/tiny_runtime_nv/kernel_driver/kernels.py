@@ -70,7 +70,7 @@ class NVKernel(Kernel):
       raise CompileError(f"a cubin without kernel {binary.entry}: it has {', '.join(kernels) or 'none'}", binary.source)
     if number != int("".join(map(str, arch.capability))):
       raise CompileError(f"kernel {binary.entry} is for sm_{number}, and this GPU runs code for {arch}", binary.source)
-    image = bytearray()
+    image = bytearray(kernels[binary.entry].variables)  # which both kernels share
     made = [
       cls._read(binary, name, kernels[name], arch, generation, windows, image)
       for name in (binary.entry, f"{binary.entry}{ALIGNED}")
@@ -111,6 +111,15 @@ class NVKernel(Kernel):
       name, b"", about=about, generation=generation, version=major << 4 | minor, place=place, shared=shared,
       banks=banks, head=bytes(head),
     )  # fmt: skip
+
+  def placed(self) -> bytes:
+    """See Kernel: with the addresses of global variables, and these as they are at first."""
+    image = bytearray(self.image)
+    for kernel in (self, *self.aligned):
+      for address in kernel.about.addresses:
+        begin = 0 if address.bank is None else kernel.banks[address.bank][0]
+        struct.pack_into("<Q", image, begin + address.at, self.address + address.place)
+    return bytes(image)
 
   def variant(self, words: Sequence[int]) -> NVKernel:
     """See Kernel: the one that takes buffers at multiples of 16 bytes only, where all are."""

@@ -198,7 +198,7 @@ class QueueDevice:
       kernel = self._with_room(lambda: self.hardware.kernel(binary))
       code = self._with_room(lambda: self.hardware.allocate(len(kernel.image), Kind.CODE))
       kernel.address = code.address
-      self.staging.write(code.address, memoryview(kernel.image))
+      self.staging.write(code.address, memoryview(kernel.placed()))
     program = Program(binary, kernel, code)
     weakref.finalize(program, self.unused.append, code).atexit = False
     return program

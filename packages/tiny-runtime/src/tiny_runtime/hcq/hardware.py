@@ -69,6 +69,10 @@ class Kernel:
   head: bytes = field(default=b"", kw_only=True)
   """What stands in memory before the arguments of each launch: whole words of 64 bits."""
 
+  def placed(self) -> bytes:
+    """The image as it is to be at `address`."""
+    return self.image
+
   def variant(self, words: Sequence[int]) -> Kernel:
     """The kernel for a launch with these arguments: this one, or another of its image that takes them, too."""
     return self
