@@ -12,9 +12,11 @@ from collections.abc import Callable
 import pytest
 
 from tiny_runtime.llvm import compile_object
+from tiny_runtime_cpu import system
 from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.machine import LoadedObject
 from tiny_runtime_cpu.pool import Pool, native_functions, pool_source
+from tiny_runtime_cpu.system import topology
 
 # out[i] += integers[0] for i in [begin, end), and one to the count of calls; the second claims more of [0, extent)
 KERNELS = """
@@ -356,6 +358,15 @@ def test_a_thread_takes_what_is_near_first(nodes: int, threads: int, shares: int
   )
   ranges = [range(chunks * share // shares, chunks * (share + 1) // shares) for share in range(shares)]
   assert [*out] == [chunk for n in range(shares) for chunk in ranges[(here + n) % shares]]
+
+
+def test_shares_are_of_the_processors_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Two of 64 have a share each, although they are next to each other among all."""
+  monkeypatch.setattr(system, "allowed_processors", lambda: {4, 5})
+  monkeypatch.setattr(topology, "places", lambda: {number: topology.Place(number=number) for number in range(64)})
+  pool = Pool()
+  pool._open()
+  assert [pool._positions.raw[number] for number in (4, 5)] == [0, 128]
 
 
 @pytest.mark.parametrize("threads", (2, 8, 40))
