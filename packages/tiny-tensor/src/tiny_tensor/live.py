@@ -116,9 +116,10 @@ def _file() -> None:
         # a kernel that somebody gave has no tensors in it
         sources = node.src[1:] if node.op is Ops.CALL and is_kernel(node.src[0]) else node.src
         for s in sources:
-          readers = _place(s).readers
-          readers[ref(node, readers.pop)] = None
-        open_nodes += sources
+          below = _place(s)
+          below.readers[ref(node, below.readers.pop)] = None
+          if not below.filed:
+            open_nodes.append(s)
         place.filed = True
   _unfiled.done(mark)
 
