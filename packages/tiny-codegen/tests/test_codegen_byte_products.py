@@ -18,6 +18,7 @@ AVX2 = ("+avx", "+avx2", "+fma", "+sse4.1")
 AVX512 = (*AVX2, "+avx512f", "+avx512vl", "+avx512bw", "+avx512dq")
 VNNI = cpu_target("x86_64-unknown-linux-gnu", "x86-64", (*AVX512, "+avx512vnni"))
 PLAIN = cpu_target("x86_64-unknown-linux-gnu", "x86-64", AVX2)
+SDOT = cpu_target("aarch64-unknown-linux-gnu", "neoverse-n1", ("+neon", "+dotprod"))
 U8S8 = DotProduct(dtypes.uint8, dtypes.int8, dtypes.int32)
 WIDE = dtypes.int32
 
@@ -103,6 +104,40 @@ def test_which_sums_are(total: UOp, count: int) -> None:
     given |= {"c": int(rng.integers(0, 1 << 32)), "d": 7}
     values = {v: given[v.arg[0]] for v in (A, B, C, D)}
     assert evaluate(value, values) == evaluate(total, values)
+
+
+ROUND = [{"a": 1 << 31, "b": 0xFF80017F, "c": 0, "d": 7}, {"a": 0x80FF7F01, "b": 0x80808080, "c": 0xFFFFFFFF, "d": -7}]
+
+
+@pytest.mark.parametrize(
+  ("total", "count"),
+  [
+    (added(terms(A, B, signs=(True, True))), 1),
+    (added([D, *terms(A & 0x0F0F0F0F, B), *terms(A >> 4 & 0x0F0F0F0F, C)]), 2),
+    (added(terms(A & 0x0F0F0F0F | (C >> 3 & 0x01010101) << 4, B)), 1),
+    (added(terms(B, A & 0x7F7F7F7F, signs=(True, False))), 1),
+    (added(terms(A & 0x7F7F7F7F, B & 0x7F7F7F7F, signs=(False, False))), 1),
+    (added(terms(A & 0x0F8F0F0F, B)), 2),  # one may have the highest bit, so that 128 is added to all
+    (added([D, *terms(A, B), *terms(C, B), *terms(C ^ 5, B)]), 6),
+    (added(terms(A, B, (0, 1, 2))), 0),
+  ],
+)
+def test_numbers_without_a_sign_where_instructions_take_those_with_one(total: UOp, count: int) -> None:
+  root = UOp.sink(UOp.param(0, WIDE.ptr(1)).index(UOp.const(dtypes.index, 0)).store(total), arg=KernelInfo("sum"))
+  found = find_dot_products(root, SDOT.target)
+  assert len(dots(found)) == count
+  value, rng = without_dot_products(found, PLAIN.target).src[0].src[1], np.random.default_rng(0)
+  words = [{n: int(rng.integers(0, 1 << 32)) for n in "abc"} | {"d": 7} for _ in range(20)]
+  for given in (*ROUND, *words):
+    values = {v: given[v.arg[0]] for v in (A, B, C, D)}
+    assert evaluate(value, values) == evaluate(total, values)
+
+
+def test_instructions_of_the_very_types_come_first() -> None:
+  """Of small numbers without a sign, too: those of other types may be narrower (VPDPBSSD)."""
+  target = cpu_target("x86_64-unknown-linux-gnu", "x86-64", (*AVX512, "+avx512vnni", "+avxvnniint8")).target
+  found = dots(find_dot_products(before_opts(products(32, 18), target), target))
+  assert {u.arg for u in found} == {U8S8}
 
 
 def test_rows_follow_one_another_in_memory() -> None:

@@ -14,6 +14,8 @@ WORD = dtypes.uint32
 PAIR = dtypes.uint64
 """Two words."""
 BITS = {8: dtypes.uint8, 16: dtypes.uint16}
+SIGN_BITS = UOp.const(WORD, 0x80808080)
+"""Of four numbers of 8 bits: adding 128 to each is flipping these."""
 
 
 @register_arg

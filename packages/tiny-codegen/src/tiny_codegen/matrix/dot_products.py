@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from tiny_codegen.errors import opt_error
-from tiny_codegen.instructions.dot_product import WORD, DotProduct, steps_of
+from tiny_codegen.instructions.dot_product import SIGN_BITS, WORD, DotProduct, steps_of
 from tiny_codegen.kernel.expressions import clauses
 from tiny_codegen.kernel.interleave import interleaved
 from tiny_codegen.kernel.loops import is_multiple, kind, next_loop_id, size_of
@@ -23,7 +23,6 @@ from tiny_codegen.target import Target
 from tiny_uop import AxisType, DType, Ops, Opt, UOp, dtypes, simplify
 from tiny_uop.graph import rebuild
 
-SIGN_BITS = UOp.const(WORD, 0x80808080)  # of four numbers of 8 bits: adding 128 to each is flipping these
 SHARE = 1 / 16  # of local memory, that sums over columns may take
 
 
