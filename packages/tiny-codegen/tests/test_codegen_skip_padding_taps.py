@@ -126,6 +126,28 @@ def test_values_from_near_memory(opts: tuple[Opt, ...], stride: int, padding: in
   np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
 
 
+MERGES = {
+  "inside": (Opt(OptOps.MERGE, 0, 1),), "outside": (Opt(OptOps.MERGE, 1, 0),),
+  "in pieces": (Opt(OptOps.SPLIT, 1, 4), Opt(OptOps.MERGE, 0, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("opts", MERGES.values(), ids=MERGES)
+def test_loops_that_threads_share_as_one(opts: tuple[Opt, ...], stride: int, run_kernel: Any) -> None:
+  """Along an axis of which a quotient or a remainder of a merged loop is the place."""
+  size = 8 * stride
+  root = simplify(apply_opts(window(size, stride=stride), opts, TARGET))
+  found = steps_inside(root, TARGET)
+  assert [loop.arg[0] for loop in found] == [3] and not gates(shorten_loops(root, found))
+  image, weights = data(CHANNELS, size), data(OUTPUTS, CHANNELS, 3, seed=1)
+  windows = np.lib.stride_tricks.sliding_window_view(np.pad(image, ((0, 0), (1, 1))), 3, axis=1)[:, ::stride]
+  expected = np.einsum("cyt,oct->oy", windows, weights)
+  with Context(SPEC=2):
+    (got, *_) = run_kernel(window(size, stride=stride, opts=opts), (garbage(*expected.shape), image, weights))
+  np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_infinite_weights_do_not_meet_padding(run_kernel: Any) -> None:
   """As with PyTorch's convolutions; what an explicit mask hides is multiplied by zero all the same."""
   image, weights = np.ones((CHANNELS, 7), np.float32), np.full((OUTPUTS, CHANNELS, 3), np.inf, np.float32)

@@ -17,7 +17,7 @@ import math
 from collections.abc import Collection, Mapping
 from functools import lru_cache, reduce
 
-from tiny_codegen.kernel.expressions import number, stride
+from tiny_codegen.kernel.expressions import number, stride, terms
 from tiny_codegen.kernel.loops import extent, in_order, kind, next_loop_id, size_of, substitute_simplified
 from tiny_codegen.kernel.memory import gates_of
 from tiny_codegen.lower.reduce import identity
@@ -157,6 +157,8 @@ def _limit(
     return None
   left, right = compared.src
   position = simplify(left - right)
+  if merged := _counters(position, others):
+    position, address = position.substitute(merged), address.substitute(merged)
   step = stride(position, loop)
   outside = position.ranges - {loop}
   if not step or not outside or outside & others or any(kind(r) not in kinds for r in outside):
@@ -168,4 +170,18 @@ def _limit(
       return None
   # the clause is step * loop + rest < 0, or that it is not
   rest, before = simplify(position - loop * step), (step > 0) is not negated
+  if merged:
+    rest = rest.substitute({counter: value for value, counter in merged.items()})
   return not before, simplify(-(rest // step) if step > 0 else rest // -step + 1)
+
+
+def _counters(position: UOp, others: frozenset[UOp]) -> dict[UOp, UOp]:
+  """Of two loops that have been merged, each counter is a quotient or a remainder of the one that is left: by those of
+  a position, loops that stand for them."""
+  found: dict[UOp, UOp] = {}
+  for term in terms(position):
+    value = term.src[0] if term.op is Ops.MUL and term.src[1].op is Ops.CONST else term
+    if value.op in (Ops.FLOORDIV, Ops.FLOORMOD) and value.ranges and not value.ranges & others and value.vmin == 0:
+      first = max(r.arg[0] for r in position.ranges) + 1
+      found[value] = UOp.range(int(value.vmax) + 1, first + len(found), kind(in_order(value.ranges)[0]))
+  return found
