@@ -144,16 +144,15 @@ class TilingChooser(OptList):
       self._reorder([inside if i == sharing.loop else i for i in before])
 
   def _share_several(self, sharing: Sharing) -> bool:
-    *whole, last = sharing.merged
     before = [r.arg[0] for r in self.root.src[0].src[1:] if kind(r) is AxisType.LOOP]
     inside = next_loop_id(self.root)
-    if sharing.block > 1 and not self.take(Opt(OptOps.SPLIT, last, sharing.block)):
+    if sharing.block > 1 and not self.take(Opt(OptOps.SPLIT, sharing.in_blocks, sharing.block)):
       return False
-    merges = [Opt(OptOps.MERGE, sharing.loop, loop) for loop in (*whole, last)]
+    merges = [Opt(OptOps.MERGE, sharing.loop, loop) for loop in sharing.merged]
     if not self.take(*merges, Opt(OptOps.THREAD, sharing.loop, 0)):
       return False
     if sharing.block > 1:
-      self._reorder([inside if i == last else i for i in before])
+      self._reorder([inside if i == sharing.in_blocks else i for i in before])
     return self.fits()
 
   def _reorder(self, wanted: list[int]) -> None:

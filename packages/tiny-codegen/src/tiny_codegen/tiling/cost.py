@@ -51,7 +51,7 @@ class TileCost(StepCost, MemoryCost):
           cycles += self._storing(PANELS - 1 if rows_from is Rows.BLOCK else panels)
           yield Tiling(
             cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from,
-            panels, *self.written, images,
+            panels, *self.written, images, self._once(lanes_from, rows_from),
           )  # fmt: skip
 
   @property

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from tiny_codegen.cost_model import CACHE_LINE, CostModel
+from tiny_codegen.cost_model import CostModel
 from tiny_codegen.kernel.expressions import stride
 from tiny_codegen.kernel.loops import extent, kind, size_of
 from tiny_codegen.kernel.sum_of_products import Operand, SumOfProducts
@@ -58,6 +58,7 @@ class Tiling:
   written: UOp | None = None  # the loop of the sum of which steps are written out
   steps: int = 1  # that are
   images: int = 1  # that are packed together, where rows are from an IMAGE
+  packing: tuple[float, float] = (0.0, 0.0)  # cycles for packing all of the lanes' and of the rows' operand once
 
   @property
   def reads(self) -> tuple[object, ...]:
@@ -104,12 +105,13 @@ UNEVEN = 0.1
 @dataclass(frozen=True)
 class Sharing:
   """How threads share the output loops of a tiled sum of products: a loop, and how many iterations at a time; or each
-  iteration of it with those of `merged`, loops inside of it, of the last so many at a time."""
+  iteration of it with those of `merged`, loops inside of it, of one of all these, `in_blocks`, so many at a time."""
 
   cost: float
   loop: int
   block: int
   merged: tuple[int, ...] = ()
+  in_blocks: int = 0
 
 
 def sharings(root: UOp, tiling: Tiling, target: Target) -> list[Sharing]:
@@ -128,11 +130,11 @@ def sharings(root: UOp, tiling: Tiling, target: Target) -> list[Sharing]:
   for count in (2, 3) if target.threads > FEW_THREADS else ():
     if min([s.cost for s in choices], default=1.0) > EVEN_ENOUGH:
       choices += _several_loops(root, order, tiling, target, count)
-  return sorted(choices, key=lambda s: (s.cost, s.loop, s.block, s.merged))
+  return sorted(choices, key=lambda s: (s.cost, s.loop, s.block, s.merged, s.in_blocks))
 
 
 def _one_loop(root: UOp, order: list[UOp], tiling: Tiling, target: Target) -> Iterator[Sharing]:
-  packed, threads = _packed(root, order, tiling, target.cost), target.threads
+  packed, threads = _packed(root, order, tiling), target.threads
   for depth, loop in enumerate(order):
     size = extent(loop)
     if size is None or size < 2:
@@ -146,30 +148,32 @@ def _one_loop(root: UOp, order: list[UOp], tiling: Tiling, target: Target) -> It
 
 
 def _several_loops(root: UOp, order: list[UOp], tiling: Tiling, target: Target, count: int) -> Iterator[Sharing]:
-  packed = _packed(root, order, tiling, target.cost)
+  packed = _packed(root, order, tiling)
   for depths in itertools.combinations(range(len(order)), count):
-    *outer, inner = (order[depth] for depth in depths)
-    sizes = [extent(loop) or 0 for loop in outer]
-    size = extent(inner) or 0
-    if min(*sizes, size) < 2:
+    loops = [order[depth] for depth in depths]
+    sizes = [extent(loop) or 0 for loop in loops]
+    if min(sizes) < 2:
       continue
-    beyond = sum(_beyond(tiling, loop, 1) for loop in (*outer, inner))
-    crossed = [[r for r in order[:depth] if r not in outer] for depth in depths]
-    apart = sum(_apart(root, tiling, *way, 1, target.cost) for way in zip(crossed[:-1], outer))
-    for block in (n for n in range(1, size) if size % n == 0):
-      pieces = [*sizes, size // block]
-      again = sum(
-        part * (math.prod(n for n, depth in zip(pieces, depths) if depth > inside) - 1) for inside, part in packed
-      )
-      more = again + apart + _apart(root, tiling, crossed[-1], inner, block, target.cost) + beyond
-      merged = tuple([loop.arg[0] for loop in (*outer[1:], inner)])
-      yield Sharing(_shared_cost(more, math.prod(pieces), target.threads), outer[0].arg[0], block, merged)
+    beyond = sum(_beyond(tiling, loop, 1) for loop in loops)
+    crossed = [[r for r in order[:depth] if r not in loops[:-1]] for depth in depths]
+    merged = tuple([loop.arg[0] for loop in loops[1:]])
+    for cut, loop in enumerate(loops):
+      # the whole of a loop is looked at once, as the last one in blocks of one
+      for block in (n for n in range(1 if loop is loops[-1] else 2, sizes[cut]) if sizes[cut] % n == 0):
+        blocks = [block if n == cut else 1 for n in range(count)]
+        pieces = [size // n for size, n in zip(sizes, blocks)]
+        again = sum(
+          part * (math.prod(n for n, depth in zip(pieces, depths) if depth > inside) - 1) for inside, part in packed
+        )
+        apart = sum(_apart(root, tiling, *way, target.cost) for way in zip(crossed, loops, blocks))
+        cost = _shared_cost(again + apart + beyond, math.prod(pieces), target.threads)
+        yield Sharing(cost, loops[0].arg[0], block, merged, loop.arg[0])
 
 
-def _packed(root: UOp, order: list[UOp], tiling: Tiling, cost: CostModel) -> list[tuple[int, float]]:
+def _packed(root: UOp, order: list[UOp], tiling: Tiling) -> list[tuple[int, float]]:
   """What is packed inside of loops: the depth, -1 outside of all, and the part of the time that it takes."""
   found = []
-  rows, lanes = _packing(tiling.rows_of, tiling.row_loop, cost), _packing(tiling.lanes_of, tiling.lane_loop, cost)
+  lanes, rows = tiling.packing
   for stage in (u for u in root.toposort if u.op is Ops.STAGE):
     cycles = lanes if _reads(stage, tiling.lanes_of.slot) else rows
     depths = [order.index(r) for r in stage.src[0].ranges.difference(stage.src[1:]) if r in order]
@@ -209,13 +213,6 @@ def _in_pieces(root: UOp, loop: UOp, block: int, cost: CostModel) -> bool:
   """Whether neighbouring iterations of a loop, so many at a time, write short pieces of the same rows of results."""
   stores = [u for u in root.src[0].toposort if u.op is Ops.STORE]
   return any(0 < (stride(u.src[0].src[1], loop) or 0) * block < cost.neighbours for u in stores)
-
-
-def _packing(operand: Operand, loop: UOp, cost: CostModel) -> float:
-  """Cycles for packing all of an operand."""
-  return (
-    operand.elements * (cost.copy if operand.step(loop) == 1 else cost.gather) + operand.nbytes / CACHE_LINE * cost.line
-  )
 
 
 def _beyond(tiling: Tiling, loop: UOp, block: int) -> float:
