@@ -11,7 +11,7 @@ the rest is data: what a claim costs, and when workers wake. Printed for each nu
 
 * faster: one thread's time by the simulated one, of all kernels of the workload;
 * imbalance: by how much a kernel takes longer than if all the threads that its work is enough for had an equal share of
-  it and were awake, the worst of those that take at least 1 ms on one thread;
+  it and were awake, the worst of those with at least 1 ms of work: in all, which is 8 µs for each of 128 threads;
 * waking: by how much longer it takes since they are woken one after the other, of the same kernel;
 * far: bytes that a thread on one socket reads or writes of another's memory, if each part has bytes of its own, which
   that part's socket has touched first;
@@ -39,6 +39,8 @@ SHARERS = 8
 """Threads that claim from one counter, at most; up to so many have one each: `shares_for` of pool.ll."""
 LONG = 1e6
 """Nanoseconds on one thread from which on a kernel counts for the imbalance."""
+UNEVEN = 0.05
+"""Imbalance that is listed in the end."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,8 @@ def main() -> None:
     return shares.main(options.threads)
   names = names_of(options.only or sorted({workload.group for workload in all_workloads(False)}))
   machine = Machine(options.sockets, slow=options.slow)
-  worst: list[tuple[float, str]] = []
+  worst: list[tuple[float, float, str]] = []
+  long = 0
   for name in names:
     try:
       workload = Kernels(name, options.seconds)
@@ -230,14 +233,21 @@ def main() -> None:
           print(
             f"  {count} threads: {kernel.name}: {kernel.extent:,} parts, {kernel.nanoseconds * 1e-3:,.0f} µs on one"
           )
-        if kernel.nanoseconds >= LONG and (over := simulate(kernel, count, machine).imbalance) > 0.05:
-          worst.append((over, f"{name}: {kernel.name} on {count} threads, {kernel.extent:,} parts"))
+        if kernel.nanoseconds < LONG:
+          continue
+        long, division = long + 1, simulate(kernel, count, machine)
+        if division.imbalance > UNEVEN:
+          what = f"{name}: {kernel.name} on {count} threads, {kernel.extent:,} parts"
+          worst.append((division.imbalance, division.nanoseconds, what))
     widths = [max(len(row[n]) for row in table) for n in range(7)]
     for row in table:
       print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)), flush=True)
-  print(f"\nmore than 5 % of imbalance: {len(worst)}")
-  for over, what in sorted(worst, reverse=True):
-    print(f"  {over:6.1%}  {what}")
+  print(
+    f"\nmore than {UNEVEN:.0%} of imbalance: {len(worst)} of {long} kernels with 1 ms of work in all, over all threads"
+  )
+  print(f"of these, {sum(took >= LONG for _, took, _ in worst)} take 1 ms and more on so many threads")
+  for over, took, what in sorted(worst, reverse=True):
+    print(f"  {over:6.1%}  {took * 1e-3:5,.0f} µs  {what}")
 
 
 if __name__ == "__main__":
