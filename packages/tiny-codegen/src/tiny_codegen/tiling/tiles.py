@@ -130,7 +130,8 @@ def sharings(root: UOp, tiling: Tiling, target: Target) -> list[Sharing]:
   for count in (2, 3) if target.threads > FEW_THREADS else ():
     if min([s.cost for s in choices], default=1.0) > EVEN_ENOUGH:
       choices += _several_loops(root, order, tiling, target, count)
-  return sorted(choices, key=lambda s: (s.cost, s.loop, s.block, s.merged, s.in_blocks))
+  # of those that are as good by a thousandth the outermost loop
+  return sorted(choices, key=lambda s: (round(s.cost, 3), s.loop, s.block, s.merged, s.in_blocks))
 
 
 def _one_loop(root: UOp, order: list[UOp], tiling: Tiling, target: Target) -> Iterator[Sharing]:
