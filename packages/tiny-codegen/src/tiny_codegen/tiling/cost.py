@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from tiny_codegen.cost_model import CACHE_LINE
 from tiny_codegen.kernel.loops import kind, size_of
 from tiny_codegen.target import FEW_THREADS
 from tiny_codegen.tiling.memory_cost import MemoryCost
@@ -53,6 +54,21 @@ class TileCost(StepCost, MemoryCost):
             cycles, self.lanes_of, self.rows_of, self.lane_loop, self.row_loop, lanes, self.rows, lanes_from, rows_from,
             panels, *self.written, images, self._once(lanes_from, rows_from),
           )  # fmt: skip
+
+  def _once(self, lanes_from: Lanes, rows_from: Rows) -> tuple[float, float]:
+    """Cycles for packing all of the lanes' and of the rows' operand once, which threads that share other loops do
+    again."""
+    lanes = 0.0 if lanes_from is Lanes.DIRECT else self._moved(self.lanes_of) * self._moving_lanes()
+    if rows_from is Rows.DIRECT:
+      each = 0.0
+    elif rows_from is Rows.BLOCK:
+      each = self.cost.copy_block
+    elif rows_from is Rows.TILE:
+      each = self._moving_tile() * self._sliding()
+    else:
+      each = self._moving_window() * self._short() / self._overlap()
+    read = [operand.nbytes / CACHE_LINE * self.cost.line for operand in (self.lanes_of, self.rows_of)]
+    return lanes + read[0], self._moved(self.rows_of) * each + read[1]
 
   @property
   def fits(self) -> bool:

@@ -67,21 +67,6 @@ class MemoryCost(TileFacts):
       cycles += filling * blocks(self.lane_loop, self.lanes) / PANELS * self._others()
     return cycles if near <= room else None
 
-  def _once(self, lanes_from: Lanes, rows_from: Rows) -> tuple[float, float]:
-    """Cycles for packing all of the lanes' and of the rows' operand once, which threads that share other loops do
-    again."""
-    lanes = 0.0 if lanes_from is Lanes.DIRECT else self._moved(self.lanes_of) * self._moving_lanes()
-    if rows_from is Rows.DIRECT:
-      each = 0.0
-    elif rows_from is Rows.BLOCK:
-      each = self.cost.copy_block
-    elif rows_from is Rows.TILE:
-      each = self._moving_tile() * self._sliding()
-    else:
-      each = self._moving_window() * self._short() / self._overlap()
-    read = [operand.nbytes / CACHE_LINE * self.cost.line for operand in (self.lanes_of, self.rows_of)]
-    return lanes + read[0], self._moved(self.rows_of) * each + read[1]
-
   def _asked(self, near: float) -> float:
     """How much of the time that memory takes for packing a window is left where the steps of the sum ask for the next
     one (see `lower/prefetch/`), with so much local memory in all."""
