@@ -220,9 +220,9 @@ def cpu_cost(arch: str, cpu: str, vector_bits: int) -> CostModel:
       multiply_adds=4.0, loads=3.0, latency=4.0, word_products=1.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8)
     )
   cost = CostModel(loads=loads, load_cycles=0.35 if wide else 0.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8))
-  if cpu == "znver5":  # it hides the time of its second level
-    load_cycles = 0.2 if wide else 0.0
-    return replace(cost, load_cycles=load_cycles, scattered=(1.05, 1.3), beyond=(1.3, 1.05), piece_cycles=15.0)
+  if cpu == "znver5":  # it hides the time of its second level, so that packing pays later
+    cost = replace(cost, load_cycles=0.2 if wide else 0.0, piece_cycles=15.0, copy_block=0.7, packed_in_first_tile=0.2)
+    return replace(cost, scattered=(1.05, 1.3), beyond=(1.3, 1.05))
   if (
     cpu == "znver4"
   ):  # its units have 256 bits ("Software Optimization Guide for the AMD Zen4 Microarchitecture", 2.11)
