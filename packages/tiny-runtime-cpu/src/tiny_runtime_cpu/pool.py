@@ -27,8 +27,8 @@ wake one (20 to 120 microseconds, measured in a virtual machine), so that waitin
 The time between two launches of a captured graph is shorter, and that between the kernels in one."""
 CROWDED_SPIN_NS = 5_000
 """The same where there are more threads than processors: others wait for the one that it spins on."""
-_TIMED_SPINS = 64
-"""Iterations of a spin-wait that are timed: processors take from 3 to 50 nanoseconds for one."""
+_TIMED_SPINS = 256
+"""Iterations of a spin-wait that are timed: processors take from 3 to 50 nanoseconds for one, a call 200."""
 
 # how a processor is told that this is a spin-wait
 _RELAX = {
@@ -109,7 +109,7 @@ class Functions:
     self.start = ctypes.CFUNCTYPE(i, p, i, i, ctypes.c_int32, i)(native.address("pool_start"))
     self.stop = ctypes.CFUNCTYPE(None, p)(native.address("pool_stop"))
     self.handles = ctypes.CFUNCTYPE(p, p)(native.address("pool_handles"))
-    self.pause = ctypes.CFUNCTYPE(None, i)(native.address("pool_pause"))
+    self.pause = ctypes.PYFUNCTYPE(None, i)(native.address("pool_pause"))  # keeps the GIL: to wait for it would count
     self.run_graph = ctypes.CFUNCTYPE(None, p)(native.address("graph_run"))
     # for graphs that are over sooner than another Python thread would give the GIL back
     self.run_graph_locked = ctypes.PYFUNCTYPE(None, p)(native.address("graph_run"))
