@@ -35,6 +35,8 @@ def test_activations_of_8_bits_change_little(tmp_path: Path) -> None:
     parts.append(np.asarray(model.step([Chunk(0, at, TOKENS[at : at + count])], all_logits=True)[0]))
     at += count
   found = np.concatenate(parts)
+  whole = np.asarray(model.step([Chunk(0, 0, TOKENS)], all_logits=True)[0])  # in pieces of the same kind
+  assert np.sqrt(((found - whole) ** 2).mean()) < 0.02 * expected.std()
   assert np.sqrt(((np.asarray(found) - expected) ** 2).mean()) < 0.04 * expected.std()
 
 

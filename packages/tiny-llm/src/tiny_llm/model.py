@@ -26,6 +26,9 @@ FEW = 16
 PIECES = (128, FEW, 1)
 """Tokens that are read at once: one graph each. What is left of a chunk is padded to the smallest that holds it."""
 
+SHORT = 96
+"""Tokens up to which pieces of a few take less time than one large piece, once they are captured."""
+
 WHOLE = (16, 64, 128, 256, 512, 1024, 2048, 4096)
 """Tokens of a text that is read as a whole, and padded to one of these or to the context: one graph each."""
 
@@ -144,6 +147,8 @@ class Model:
     while at < len(chunk.tokens):
       left = len(chunk.tokens) - at
       size = min((s for s in PIECES if s >= left), default=PIECES[0])
+      if FEW < left <= SHORT and self._read[FEW, wanted].captured is not None:
+        size = FEW
       count = min(size, left)
       tokens = Tensor([*chunk.tokens[at : at + count], *[0] * (size - count)], dtype=dtypes.int32)
       last = Variable("last", 0, size - 1).bind(count - 1)
