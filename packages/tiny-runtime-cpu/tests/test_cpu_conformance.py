@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,8 +14,11 @@ from typing import Any
 import pytest
 
 from tiny_runtime.conformance.kernels import random_kernel
+from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_cpu import CPUCompiler, host_arch
 from tiny_runtime_cpu.host import Arch
+from tiny_runtime_cpu.machine import PASSES
+from tiny_uop import KernelInfo, UOp, dtypes
 
 VECTORS = {256: ("avx512", "avx10"), 128: ("avx", "fma", "f16c", "vaes", "vpclmulqdq", "xop")}
 """What processors with narrower vectors lack: beginnings of x86-64's features, by bits."""
@@ -91,3 +95,13 @@ def test_random_kernels_compile_for_arm(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(30, 1000))
 def test_random_kernels_compile_for_arm_all(seed: int) -> None:
   test_random_kernels_compile_for_arm(seed)
+
+
+@pytest.mark.parametrize(("processor", "native"), [("neoverse-n1", True), ("a64fx", True), ("cortex-a72", False)])
+def test_float16_is_computed_as_it_is_where_arm_processors_can(processor: str, native: bool) -> None:
+  place, halves = UOp.range(1024, 0), dtypes.float16.ptr(1024)
+  a, b = (UOp.param(n, halves).index(place).load() for n in (1, 2))
+  kernel = UOp.sink(UOp.param(0, halves).index(place).store(a * b).end(place), arg=KernelInfo("halves"))
+  arch = Arch("aarch64-unknown-linux-gnu", processor, "+neon")
+  assembly = compile_assembly(CPUCompiler(arch).compile(kernel).source, arch.processor, PASSES)
+  assert bool(re.search(r"\bfmul\tv\d+\.8h", assembly)) is native and ("fcvtl" in assembly) is not native

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tiny_runtime import system
 from tiny_runtime.llvm import Level, LLVMError, compile_assembly, compile_object
 from tiny_runtime_cpu.compiler import renderer_for
 from tiny_runtime_cpu.device import CPUDevice
@@ -166,3 +167,24 @@ def test_limits_of_control_groups(
   assert [found for names in quotas for found in group_limits(*names, root=tmp_path)] == cpus
   limits = ("memory.max", "memory.limit_in_bytes")
   assert [found for name in limits for found in group_limits(name, root=tmp_path)] == memory
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(system.processors() < 2, reason="one processor is no less than a quota allows")
+def test_a_process_in_a_control_group_of_this_machine() -> None:
+  """One with a quota of a processor and a half, where the system lets this process make one."""
+  group = Path(f"/sys/fs/cgroup/cpu/tiny-runtime-cpu-{os.getpid()}")
+  try:
+    group.mkdir()
+  except OSError as error:
+    pytest.skip(f"no control group of version 1 can be made here: {error}")
+  try:
+    (group / "cpu.cfs_period_us").write_text("100000")
+    (group / "cpu.cfs_quota_us").write_text("150000")
+    code = "from tiny_runtime_cpu.host import cpu_limit; print(cpu_limit())"
+    command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group), sys.executable, "-c", code]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "1", done.stderr
+  finally:
+    group.rmdir()
