@@ -162,6 +162,31 @@ def test_lanes_along_a_long_sum_of_few() -> None:
   }
 
 
+def of_weights(images: int, size: int) -> UOp:
+  """The gradient of the weights of a 3×3 convolution of 64 channels, over so many images of `size`²."""
+  out, into, dy, dx = loop(64, 0), loop(64, 1), loop(3, 2), loop(3, 3)
+  n, y, x = over(images, 4), over(size, 5), over(size, 6)
+  wide = size + 2
+  image = param(1, images * 64 * wide**2).index(n * (64 * wide**2) + into * wide**2 + y * wide + x + dy * wide + dx)
+  gradient = param(2, images * 64 * size**2).index(n * (64 * size**2) + out * size**2 + y * size + x)
+  place = param(0, 64 * 64 * 9).index(out * 576 + into * 9 + dy * 3 + dx)
+  return kernel(place.store((image.load() * gradient.load()).reduce(Ops.ADD, n, y, x)).end(out, into, dy, dx))
+
+
+@pytest.mark.parametrize(("images", "along"), [(4, True), (16, False)])
+def test_lanes_along_a_sum_whose_rows_stay_in_the_first_level(images: int, along: bool) -> None:
+  """A tile of results would read its rows of both operands from the second level, for few products each."""
+  size = 16
+  assert (8 * 4 * size**2 * images <= AVX512.caches.first) == along
+  found = SumOfProducts.of(of_weights(images, size))
+  assert found is not None and (tiling := best_tiling(found, AVX512)) is not None
+  each = (dot_cycles(found, AVX512) / found.outputs - 8) / (found.length / 16)
+  assert (each < 1) == along, "cycles of a vector of products"
+  if not along:
+    assert tiling.cycles < dot_cycles(found, AVX512)
+    assert OptOps.STAGE in {o.op for o in choose_opts(of_weights(images, size), AVX512)}
+
+
 def test_threads_share_panels_where_there_are_many() -> None:
   root = matmul(1024, 1024, 1024)
   opts = choose_opts(root, AVX512)

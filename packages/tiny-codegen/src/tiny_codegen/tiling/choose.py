@@ -35,6 +35,7 @@ NEAR = 1.04  # of an estimate: others within it are as good
 FEW_TILES = 20  # of a loop: of so many, a smaller last one matters
 FEW_ROWS = 4  # of a loop: with fewer another one may be better
 LEAST_ROWS = 8  # that reuse enough of what they read
+DOT_ROWS = 4  # of each operand, in a tile whose lanes are along the sum
 
 
 def best_tiling(c: SumOfProducts, target: Target) -> Tiling | None:
@@ -106,11 +107,15 @@ def _plans(c: SumOfProducts, target: Target) -> Iterator[TileCost]:
 
 
 def dot_cycles(c: SumOfProducts, target: Target) -> float:
-  """An estimate for lanes along the sum, which both operands have to be adjacent in."""
+  """An estimate for lanes along the sum, which both operands have to be adjacent in. A tile of results reads some rows
+  of each for the whole sum: from the second cache level, if they do not fit into the first."""
   summed = [r for r in c.reduce.src[1:] if all(o.step(r) == 1 for o in c.operands)]
   if not summed:
     return math.inf
   width = min(target.lanes(o.value.dtype) for o in c.operands)
   size = size_of(summed[0])
-  outputs = c.outputs
-  return outputs * (c.length * blocks(summed[0], width) * width / size / (width * rate(c, target)) * 1.25 + 8)
+  vectors = c.length * blocks(summed[0], width) / size
+  each, nbytes = 1.25 / rate(c, target), sum(o.itemsize for o in c.operands)
+  if DOT_ROWS * nbytes * c.length > target.caches.first:
+    each = max(each, nbytes * width / DOT_ROWS / target.cost.second_bytes)
+  return c.outputs * (vectors * each + 8)
