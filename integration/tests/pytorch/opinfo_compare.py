@@ -134,9 +134,10 @@ def check_forward(
   int32: bool = False,
   compared: str | None = None,
   shapes_only: bool = False,
+  views: bool = True,
 ) -> None:
-  """Results agree in number, shape, dtype and values; with `int32` our int32 stands for int64. `compared` makes of both
-  sides' results, in order, what is compared.
+  """Results agree in number, shape, dtype and values, and (if `views`) in which are views of inputs; with `int32` our
+  int32 stands for int64. `compared` makes of both sides' results, in order, what is compared.
   """
   with torch.no_grad():
     expected = flat(theirs(*case.theirs[0], **case.theirs[1]))
@@ -151,6 +152,16 @@ def check_forward(
     compute(got)
   for i, (a, b) in enumerate(zip(got, expected, strict=True)):
     compare(f"result {i}", a, b, rtol, atol, int32, shapes_only)
+    if views and isinstance(a, Tensor) and b.numel():
+      compare_views(f"result {i}", a, b, case.tensors)
+
+
+def compare_views(what: str, got: Tensor, expected: Any, inputs: list[tuple[Tensor, Any]]) -> None:
+  """A result is a view of the inputs that it is one of in PyTorch: else a write to one would be seen in the other, or
+  would not."""
+  for i, (mine, theirs) in enumerate(inputs):
+    shared = expected.untyped_storage().data_ptr() == theirs.untyped_storage().data_ptr()
+    assert (got._contents is mine._contents) == shared, f"{what} is {'no' if shared else 'a'} view of tensor {i}"
 
 
 def check_backward(

@@ -250,6 +250,10 @@ FIRST_ONLY = {
   "linalg.norm|subgradients_at_zero": "second derivatives of a norm at 0 are NaN in PyTorch, and 0 here",
 }
 
+VIEWS = frozenset("as_strided bool flip fliplr flipud float long ravel reshape reshape_as rot90 unfold".split())
+"""Operators whose results share memory with inputs here where PyTorch's do not, or the other way round: reversed axes
+are views, as in NumPy, and so is what is reshaped from another order; windows that overlap are not."""
+
 # What is compared of results where more than one is right, as a function of both sides' results.
 _VALUES = "lambda results: results[:1]"  # equal elements are in more than one place
 COMPARED = {

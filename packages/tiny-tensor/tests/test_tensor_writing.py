@@ -194,3 +194,78 @@ def test_what_is_written_outside_is_nowhere(places: Any) -> None:
     if -3 <= row < 3 and -4 <= column < 4:
       expected[row, column] = 1
   assert t.tolist() == expected.tolist()
+
+
+# *** what was computed before a write ***
+
+
+def test_what_has_no_elements_does_not_hinder_a_write() -> None:
+  t = Tensor([1, 2, 3]).realize()
+  nothing = [t[3:] + 1, (t[:0] * t[:0]).contiguous()]
+  t.assign(t.flip(0) + 1)
+  assert t.tolist() == [4, 3, 2]
+  assert [n.tolist() for n in nothing] == [[], []]
+
+
+@pytest.mark.parametrize("first", ["the writer", "the reader"])
+def test_a_copy_that_was_written_to_keeps_the_old_contents(first: str) -> None:
+  t = Tensor([1, 2, 3]).realize()
+  same = t + 0
+  t += t
+  same[2:] = 7
+  order = [t, same] if first == "the writer" else [same, t]
+  values = {id(x): x.tolist() for x in order}
+  assert (values[id(t)], values[id(same)]) == ([2, 4, 6], [1, 2, 7])
+
+
+# *** results that are no views ***
+
+ONES = {dtype: [Tensor.ones(*(1,) * n, dtype=dtype) for n in range(4)] for dtype in ("int32", "float32", "bool")}
+VIEWS = """
+  atleast_1d atleast_2d atleast_3d bool broadcast_tensors cartesian_prod contiguous cpu detach diagonal dropout
+  expand flatten flip fliplr flipud float int meshgrid multi_dot permute positive ravel realize reshape rot90
+  shrink_to squeeze t transpose unbind view
+""".split()
+"""Methods without arguments that give their tensor of one element, or a view of it, as in PyTorch or NumPy."""
+
+
+def test_only_views_share_memory() -> None:
+  """Of one element there is nothing to compute: a sum is no view of it all the same."""
+  found = set()
+  for ones in ONES.values():
+    for t in ones:
+      for name in dir(Tensor):
+        if name.startswith("_") or name.endswith("_"):
+          continue
+        try:
+          made = getattr(t, name)()
+        except (TypeError, ValueError, IndexError, RuntimeError, AttributeError):
+          continue
+        parts = made if isinstance(made, (tuple, list)) else [made]
+        made = [part for part in parts if isinstance(part, Tensor) and part.numel()]
+        found |= {name for part in made if part._contents is t._contents}
+  assert sorted(found) == VIEWS
+
+
+def test_the_diagonal_is_written_to() -> None:
+  t, expected = Tensor.zeros(2, 3, 4).contiguous().realize(), np.zeros((2, 3, 4))
+  for offset in range(-3, 5):
+    t.diagonal(offset, -2, -1).add_(offset + 7)
+    for matrix in expected:
+      for row in range(3):
+        if 0 <= row + offset < 4:
+          matrix[row, row + offset] += offset + 7
+  t.diagonal(dim1=2, dim2=1)[...] = 0
+  expected[:, range(3), range(3)] = 0
+  assert t.tolist() == expected.tolist()
+
+
+def test_what_is_written_to_leaves_the_memory_of_the_first() -> None:
+  t = Tensor([5.0]).realize()
+  memory, view = t.uop.base, t.reshape(1, 1)
+  same = t.sort(0)[0]
+  its_view = same.reshape(1, 1)
+  same += 1
+  t += 10
+  assert [x.tolist() for x in (t, view, same, its_view)] == [[15.0], [[15.0]], [6.0], [[6.0]]]
+  assert t.uop.base is memory

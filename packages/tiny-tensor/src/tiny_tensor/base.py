@@ -84,6 +84,12 @@ def const_uop(value: Scalar, dtype: DType, shape: Shape = (), device: Devices | 
   return uop.filling(shape) if shape else uop
 
 
+class Copy:
+  """Contents of a tensor that is no view, and of its views, in memory of another one until they are written to."""
+
+  moved = False
+
+
 class TensorBase:
   """A lazily computed array. `uop` is the graph that computes it; methods build graphs and nothing else."""
 
@@ -138,7 +144,7 @@ class TensorBase:
     repeat_interleave = requires_grad_ = roll = round = scatter = scatter_reduce = searchsorted = _of_its_own
     shard_like = shrink = softmax = squeeze = to = transpose = tril = unsqueeze = vector_norm = where = _of_its_own
     _alike = _along = _ascending_keys = _as_float = _bits = _count_up = _dropout = _filled = _of_its_own
-    _filled_up = _flat_in = _float_pow = _of_its_own
+    _filled_up = _flat_in = _float_pow = _repeated = _of_its_own
     _gather_axes = _hot = _in_pieces_of = _index_vector = _lying_along = _pad_zeros = _ranked = _reduce = _of_its_own
     _reduced = _select_axis = _softmax_or_zeros = _spaced = _sum_of_products = _view_of = _write_hot = _of_its_own
     meshgrid = split = unravel_index = _several
@@ -207,6 +213,14 @@ class TensorBase:
     if uop is self.uop:
       derived._contents = self._contents
     return derived
+
+  def _apart(self) -> Self:
+    """The same value as one that was computed, and no view: a write to one of the two is not seen in the other. What a
+    method gives where there is nothing to compute.
+    """
+    same = self._derive(self.uop)
+    same._contents = Copy()
+    return same
 
   __hash__ = object.__hash__
 

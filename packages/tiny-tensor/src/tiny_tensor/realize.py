@@ -279,13 +279,14 @@ def stale_readers(assignments: Collection[UOp], outputs: Collection[UOp]) -> lis
 
   def reads_stale(reader: UOp, node: UOp) -> bool:
     if reader.op is AFTER:
-      # it goes on from its buffer's contents, whichever they are by then; what counts is what it stores
-      return reader not in assignments and node in reader.src[1:]
+      # it goes on from its buffer's contents, whichever they are by then; what counts is what it stores, and what an
+      # AFTER before it does
+      return reader not in assignments and (node in reader.src[1:] or node.base.op is AFTER)
     return reader.op is not Ops.STORE or node is reader.src[1]
 
   graphs = dict.fromkeys(t.uop for t in tensors_at(nodes_above(overwritten, reads_stale)))
-  # a view of the buffer shares its contents: it is to see the new ones
-  return [u for u in graphs if u not in outputs and storage(u, across=True) not in overwritten]
+  # what has no elements reads none; a view of the buffer shares its contents: it is to see the new ones
+  return [u for u in graphs if u not in outputs and 0 not in u.shape and storage(u, True) not in overwritten]
 
 
 class Substitution:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from tiny_runtime import Device
 from tiny_tensor.autograd import tracing
 from tiny_tensor.autograd.rules import FORMULAS, view_chain
-from tiny_tensor.base import ALIASES, Operand, TensorBase, is_const, only_stored, together
+from tiny_tensor.base import ALIASES, Copy, Operand, TensorBase, is_const, only_stored, together
 from tiny_tensor.capturing import note_write
 from tiny_tensor.live import tensors_above
 from tiny_tensor.methods.indexing import Gather, from_front, gathers_of
@@ -122,7 +122,7 @@ def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
 
   Through a view that moves elements between devices all of the storage is written, with the old contents elsewhere.
   """
-  view = attached(view)
+  view = moved_out(target, attached(view))
   if recording.wanted:
     mark(value)
   if only_stored(view):
@@ -138,6 +138,19 @@ def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
   else:
     return False
   return True
+
+
+def moved_out(target: TensorBase, view: UOp) -> UOp:
+  """A view of the memory of a tensor that is to be written to: in a new buffer for a `Copy` in that of another one."""
+  copy, base = target._contents, storage(view, across=True)
+  if not isinstance(copy, Copy) or copy.moved or base is None or only_stored(base):
+    return view
+  copy.moved, buffer = True, buffer_for(base)[0]
+  change = {base: stored(buffer, buffer, base)}
+  for t in sharing(base):
+    if t._contents is copy:
+      t.uop = t.uop.substitute(change)
+  return view.substitute(change)
 
 
 T = TypeVar("T", bound=TensorBase)

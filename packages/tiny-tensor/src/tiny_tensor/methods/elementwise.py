@@ -129,7 +129,7 @@ class ElementwiseMixin(TensorBase):
   def abs(self) -> Self:
     """Magnitude."""
     if dtypes.is_unsigned(self.dtype) or dtypes.is_bool(self.dtype):
-      return self
+      return self._apart()
     size = self.alu(Ops.MAX, self.mul(-1))
     # of 0.0 and -0.0 either is a maximum
     return self.ne(0).where(size, self.const_like(0)) if dtypes.is_float(self.dtype) else size
@@ -137,7 +137,7 @@ class ElementwiseMixin(TensorBase):
   def sign(self) -> Self:
     """-1, 0 or 1; NaN stays."""
     if dtypes.is_bool(self.dtype):
-      return self
+      return self._apart()
     up, zero = self.const_like(1), self.const_like(0)
     down = zero if dtypes.is_unsigned(self.dtype) else self.const_like(-1)
     out = (self > 0).where(up, (self < 0).where(down, zero))
@@ -161,26 +161,28 @@ class ElementwiseMixin(TensorBase):
 
   # *** rounding ***
 
-  trunc = unary("Rounded toward zero; integers stay.", lambda x: x.alu(Ops.TRUNC) if dtypes.is_float(x.dtype) else x)
+  def trunc(self) -> Self:
+    """Rounded toward zero; integers stay."""
+    return self.alu(Ops.TRUNC) if dtypes.is_float(self.dtype) else self._apart()
 
   def floor(self) -> Self:
     """Rounded toward -inf."""
     whole = self.trunc()
-    return (self < whole).where(whole - 1, whole) if dtypes.is_float(self.dtype) else self
+    return (self < whole).where(whole - 1, whole) if dtypes.is_float(self.dtype) else whole
 
   def ceil(self) -> Self:
     """Rounded toward +inf."""
     whole = self.trunc()
-    return (self > whole).where(whole + 1, whole) if dtypes.is_float(self.dtype) else self
+    return (self > whole).where(whole + 1, whole) if dtypes.is_float(self.dtype) else whole
 
   def round(self, decimals: int = 0) -> Self:
     """Rounded to the nearest integer, halves to the even one; or to `decimals` digits behind the point."""
     if decimals and dtypes.is_float(self.dtype):
       scale = 10.0 ** abs(decimals)
       return (self * scale).round() / scale if decimals > 0 else (self / scale).round() * scale
-    if not dtypes.is_float(self.dtype):
-      return self
     whole = self.trunc()
+    if not dtypes.is_float(self.dtype):
+      return whole
     rest = (self - whole).abs()
     odd = (whole * 0.5).trunc() * 2 != whole
     return ((rest > 0.5) | (rest.eq(0.5) & odd)).where(whole + self.sign(), whole)
@@ -383,7 +385,7 @@ class ElementwiseMixin(TensorBase):
   def nan_to_num(self, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Self:
     """Numbers in the place of NaN (0), +inf and -inf (the largest and the least of the dtype)."""
     if not dtypes.is_float(self.dtype):
-      return self
+      return self._apart()
     most, least = FLOAT_LIMITS[self.dtype.name][0], -FLOAT_LIMITS[self.dtype.name][0]
     out = self.isnan().where(0.0 if nan is None else nan, self)
     out = self.eq(math.inf).where(most if posinf is None else posinf, out)

@@ -138,7 +138,7 @@ class GatherScatterMixin(TensorBase):
     axis = normalize_axis(axis, self.ndim)
     along = hot.ndim - self.ndim + axis
     if hot.shape[along] == 0:
-      return self
+      return self._apart()
     last = hot.where(hot._along(along) + 1, 0).max(along)
     every = values.broadcast_to((*self.shape[:axis], values.shape[axis], *self.shape[axis + 1 :]))
     return (last > 0).where(every.gather(axis, (last - 1).broadcast_to(self.shape)), self)
@@ -154,7 +154,7 @@ class GatherScatterMixin(TensorBase):
     axis = normalize_axis(dim, self.ndim)
     v, hot = self._scatter_operands(axis, index, src)
     if hot.shape[axis + 1] == 0:
-      return self
+      return self._apart()
     v = v.unsqueeze(axis)
     if reduce in ("amax", "amin"):
       old, new = (self._opposite(), v._opposite()) if reduce == "amin" else (self, v)
@@ -206,7 +206,7 @@ class GatherScatterMixin(TensorBase):
     axis = normalize_axis(dim, self.ndim)
     vector = self._index_vector("index_fill", index)
     if not vector.numel():
-      return self
+      return self._apart()
     named = from_front(vector, self.shape[axis])._hot(int(self.shape[axis])).any(0)
     return self._lying_along(axis, named).where(value, self)._as_dtype(self.dtype)
 
@@ -229,7 +229,7 @@ class GatherScatterMixin(TensorBase):
     shape = broadcast_shape(self.shape, mask.shape)
     x, wanted = self.broadcast_to(shape), mask.broadcast_to(shape)
     if 0 in shape or source.numel() == 0:
-      return x
+      return x._apart()
     place = (wanted.ravel().cumsum(0) - 1).clamp(0, None).reshape(shape)
     return wanted.where(source.take(place), x)
 
@@ -238,7 +238,7 @@ class GatherScatterMixin(TensorBase):
     filler = self._operand(value)
     if filler.ndim:
       raise ValueError(f"fill takes one number, got shape {filler.shape}")
-    return filler._as_dtype(self.dtype).broadcast_to(self.shape)._flat_in(self)
+    return filler._as_dtype(self.dtype).broadcast_to(self.shape)._apart()._flat_in(self)
 
   # *** by value ***
 

@@ -134,7 +134,7 @@ class JoinMixin(TensorBase):
         out = padded
       start = start + size
     if out is None or len(pieces) == 1:
-      return pieces[0] if pieces else self._as_dtype(dtype)
+      return pieces[0]._apart() if pieces else self._as_dtype(dtype)
     if dtypes.is_float(dtype):
       (out,) = with_gradient((out,), [p.uop for p in pieces], Parts(axis), "cat")
     return pieces[0]._derive(out, *pieces[1:])
@@ -165,13 +165,13 @@ class JoinMixin(TensorBase):
       for axis, (before, after) in enumerate(pairs):
         if before or after:
           out = out._pad_axis(axis, int(before), int(after), mode)
-      return out
+      return out._apart()
     known = [(b, a) for b, a in pairs]
     cut = [(-min(b, 0) if isinstance(b, int) else 0, -min(a, 0) if isinstance(a, int) else 0) for b, a in known]
     x = self.shrink([(b, s - a) for (b, a), s in zip(cut, self.shape, strict=True)]) if any(map(any, cut)) else self
     grow = [(max(b, 0) if isinstance(b, int) else b, max(a, 0) if isinstance(a, int) else a) for b, a in known]
     if value == 0 and math.copysign(1, value) == 1:
-      return x._pad_zeros(grow)
+      return x._pad_zeros(grow)._apart()
     # a whole number has a place in any dtype
     whole = not math.isinf(value) and float(value).is_integer()
     dtype = self.dtype if whole else dtypes.promote(self.dtype, x._operand(value).dtype)

@@ -137,7 +137,10 @@ class MovementMixin(TensorBase):
 
   def repeat(self, repeats: Any = (), *args: Any) -> Self:
     """Tile the tensor: how often along each axis, counted from the last."""
-    times = args_to_tuple((repeats, *args))
+    return self._repeated(args_to_tuple((repeats, *args)))._apart()
+
+  def _repeated(self, times: tuple[sint, ...]) -> Self:
+    """`repeat`, as a view."""
     base = (1,) * (len(times) - self.ndim) + self.shape
     counts = (1,) * (len(base) - len(times)) + times
     spread = self.reshape([x for s in base for x in (1, s)]).expand(
@@ -162,7 +165,7 @@ class MovementMixin(TensorBase):
       key = (slice(None),) * axis + (places,)
       return x[key] if places else x._select_axis(axis, 0, 0)
     spread = x.unsqueeze(axis + 1).expand([repeats if i == axis + 1 else -1 for i in range(x.ndim + 1)])
-    return spread.flatten(axis, axis + 1)
+    return spread.flatten(axis, axis + 1)._apart()
 
   def contiguous(self) -> Self:
     """The same values, in order in a buffer once realised; itself if that is so already, for a slice of a buffer too
@@ -212,24 +215,20 @@ class MovementMixin(TensorBase):
     return list(self.split(-(-size // chunks), dim)) if size else [self] * chunks
 
   def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
-    """The diagonal of two axes, moved to the end."""
+    """The diagonal of two axes, moved to the end: a view, in which writes are seen."""
     a, b = two_axes("a diagonal", (dim1, dim2), self.ndim)
     x = self.permute(*[i for i in range(self.ndim) if i not in (a, b)], a, b)
     lead = x.shape[:-2]
     rows, cols = (number(s, "axes of a diagonal") for s in x.shape[-2:])
     top, left = max(-offset, 0), max(offset, 0)
-    n = max(min(rows - top, cols - left), 0)
-    if n == 0:
-      return x.reshape((*lead, rows * cols))._select_axis(len(lead), 0, 0)
-    x = x.shrink([None] * len(lead) + [(top, top + n), (left, left + n)]).reshape((*lead, n * n))
-    # element i of the diagonal is at i*(n+1): rows of n+1 after padding, then their first column
-    x = x._pad_zeros([(0, 0)] * len(lead) + [(0, n)]).reshape((*lead, n, n + 1))
-    return x._select_axis(len(lead) + 1, 0, 1).reshape((*lead, n))
+    start, step = top * cols + left, cols + 1
+    stop = start + step * max(min(rows - top, cols - left), 0)
+    return x.reshape((*lead, rows * cols))[..., start:stop:step]
 
   def diag(self, diagonal: int = 0) -> Self:
     """The square matrix with this vector on a diagonal; of a matrix, that diagonal."""
     if self.ndim == 2:
-      return self.diagonal(diagonal)
+      return self.diagonal(diagonal)._apart()
     if self.ndim != 1:
       raise ValueError(f"diag takes a vector or a matrix, got shape {self.shape}")
     number(self.shape[0], "sizes of diagonal matrices")
@@ -250,9 +249,9 @@ class MovementMixin(TensorBase):
       size = self.shape[axis]
       if isinstance(size, UOp) or (size and step % size):
         start = -step % size
-        doubled = out.repeat(*[2 if i == axis else 1 for i in range(self.ndim)])
+        doubled = out._repeated(tuple([2 if i == axis else 1 for i in range(self.ndim)]))
         out = doubled._select_axis(axis, start, start + size)
-    return out
+    return out._apart()
 
   def meshgrid(self, *others: Self, indexing: str = "ij") -> tuple[Self, ...]:
     """Coordinate grids from vectors, with matrix ("ij") or Cartesian ("xy") indexing."""
@@ -509,7 +508,7 @@ class MovementMixin(TensorBase):
     if src.shape != expected:
       raise ValueError(f"slice_scatter: src has shape {src.shape}, expected {expected}")
     if not count:
-      return self
+      return self._apart()
     row = src._spaced(axis, stride)
     around = [(first, size - first - int(row.shape[axis])) if i == axis else (0, 0) for i in range(self.ndim)]
     place = self._along(axis)
@@ -530,7 +529,7 @@ class MovementMixin(TensorBase):
     if src.shape != self.diagonal(offset, a, b).shape:
       raise ValueError(f"diagonal_scatter: src has shape {src.shape}, expected {self.diagonal(offset, a, b).shape}")
     if not src.numel():
-      return self
+      return self._apart()
     before = max(-offset, 0)
     after = int(self.shape[a]) - int(src.shape[-1]) - before
     rows = src._as_dtype(self.dtype)._pad_zeros([*[(0, 0)] * (src.ndim - 1), (before, after)])

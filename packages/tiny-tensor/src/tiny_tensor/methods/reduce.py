@@ -28,7 +28,7 @@ class ReduceMixin(TensorBase):
   def _reduce(self, op: Ops, axis: Axis, keepdim: bool) -> Self:
     """One REDUCE; the axes are dropped unless `keepdim`."""
     axes = normalize_axes(axis, self.ndim)
-    out = self._derive(self.uop.reduce_axes(op, axes)) if axes else self
+    out = self._derive(self.uop.reduce_axes(op, axes)) if axes else self._apart()
     return out if keepdim else out.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))
 
   def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
@@ -167,7 +167,7 @@ class ReduceMixin(TensorBase):
       raise ValueError(f"sum_to_size: shape {shape} does not broadcast to that of the tensor, {self.shape}")
     gone = [i for i, new in enumerate(shape, front) if new == 1 != self.shape[i]]
     axes = (*range(front), *gone)
-    return self.sum(axes, keepdim=True).reshape(shape) if axes else self
+    return self.sum(axes, keepdim=True).reshape(shape) if axes or not self.ndim else self
 
   # *** log-sum-exp and softmax ***
 

@@ -244,7 +244,7 @@ class ScanMixin(TensorBase):
     y[i] = self[i] y[i-1] + more[i] from 0 on. The first of sums is itself: -0.0 where it is that."""
     place = normalize_axis(axis, self.ndim)
     if self.ndim == 0 or self.numel() == 0:
-      return self
+      return self._apart()
     size = self.shape[place]
     if isinstance(size, UOp):
       room = [(0, upper(size) - size) if i == place else (0, 0) for i in range(self.ndim)]
@@ -329,7 +329,7 @@ class ScanMixin(TensorBase):
     Where threads share a line out, it is three kernels: the maxima, a running maximum of the positions at which these
     are attained, and the elements there."""
     if self.ndim == 0 or self.numel() == 0:
-      return self, self.const_like(0, dtypes.int32)
+      return self._apart(), self.const_like(0, dtypes.int32)
     flipped, x, place = x is not self, x.detach(), normalize_axis(axis, self.ndim)
     size = self.shape[place]
     if not (isinstance(size, UOp) or size <= WINDOWS or sequence.has_groups(self.device)):
@@ -360,7 +360,7 @@ class ScanMixin(TensorBase):
     x, dtype = self._with_precision()
     place = normalize_axis(axis, self.ndim)
     if self.ndim == 0 or self.numel() == 0:
-      return self._as_float()
+      return self._as_float()._apart()
     most = x.detach()._scan(place, Ops.MAX)
 
     def against_most(t: Self) -> Self:

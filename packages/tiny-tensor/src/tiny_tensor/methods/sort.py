@@ -26,7 +26,7 @@ class SortMixin(TensorBase):
     """
     axis = normalize_axis(dim, self.ndim)
     if self.ndim == 0 or self.numel() == 0 or self.shape[axis] == 1:
-      return self, self.const_like(0, dtypes.int32)
+      return self._apart(), self.const_like(0, dtypes.int32)
     return self._first_in_order(axis, self.shape[axis], descending)
 
   def msort(self) -> Self:

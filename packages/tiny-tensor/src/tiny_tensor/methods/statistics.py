@@ -49,7 +49,7 @@ class StatisticsMixin(TensorBase):
       return self.ravel().nanmedian(0)[0]
     axis = normalize_axis(dim, self.ndim)
     if self.ndim == 0:
-      return self, self.const_like(0, dtypes.int32)
+      return self._apart(), self.const_like(0, dtypes.int32)
     values, places = self.sort(axis)
     middle = (self.isnan().logical_not().sum(axis, keepdim=True) - 1).clamp(0, None).floordiv(2)
     found = values.gather(axis, middle), places.gather(axis, middle)
@@ -75,7 +75,7 @@ class StatisticsMixin(TensorBase):
     """(the most frequent elements along `dim`, the least of several; the int32 position of their last occurrence)."""
     axis = normalize_axis(dim, self.ndim)
     if self.ndim == 0:
-      return self, self.const_like(0, dtypes.int32)
+      return self._apart(), self.const_like(0, dtypes.int32)
     x = self.detach().transpose(axis, -1)
     same = x.unsqueeze(-1) == x.unsqueeze(-2)
     counts = same.sum(-1)
@@ -105,7 +105,7 @@ class StatisticsMixin(TensorBase):
     if n < 0:
       raise ValueError(f"diff: n must not be negative, got {n}")
     if n == 0:
-      return self
+      return self._apart()
     around = [t for t in (prepend, self, append) if t is not None]
     x = around[0].cat(*around[1:], dim=axis) if len(around) > 1 else self
     for _ in range(n):
@@ -256,7 +256,7 @@ class StatisticsMixin(TensorBase):
     if weights is not None and weight is not None and weight.shape != self.shape:
       raise ValueError(f"histogram: weight has shape {weight.shape}, expected {self.shape}, that of the input")
     counts, edges = points.histogramdd([bins], range=range, weight=weights, density=density)
-    return counts, edges[0]
+    return counts, edges[0]._apart()
 
   def histogramdd(
     self, bins: int | Sequence[int | Self], *, range: Sequence[float] | None = None, weight: Self | None = None,

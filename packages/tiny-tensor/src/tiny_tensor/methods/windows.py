@@ -70,7 +70,7 @@ def _axis_windows(x: M, axis: int, kernel: int, stride: int, dilation: int) -> M
     return x._select_axis(axis + 1, 0, kernel)
   row = size + dilation
   repeats = -(-kernel * row // size)
-  x = x.repeat(*[repeats if i == axis else 1 for i in range(x.ndim)])._select_axis(axis, 0, kernel * row)
+  x = x._repeated(tuple([repeats if i == axis else 1 for i in range(x.ndim)]))._select_axis(axis, 0, kernel * row)
   x = x.reshape((*before, kernel, row, *after))
   used = out * stride
   x = x._select_axis(axis + 1, 0, min(used, row))

@@ -83,7 +83,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
   def columns(x: Tensor) -> Tensor:
     seen = windows(pad_last(x, [(p, p) for p in pads]), kernel, as_tuple(stride, 2), as_tuple(dilation, 2))
     n, c, rows, cols = (int(s) for s in seen.shape[:4])
-    return seen.permute(0, 1, 4, 5, 2, 3).reshape((n, c * kernel[0] * kernel[1], rows * cols))
+    return seen.permute(0, 1, 4, 5, 2, 3).reshape((n, c * kernel[0] * kernel[1], rows * cols))._apart()
 
   return batched(input, 2, columns)
 

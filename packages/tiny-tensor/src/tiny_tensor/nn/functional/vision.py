@@ -83,8 +83,10 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     raise ValueError(f"pixel_shuffle: {channels} channels of {input.shape} are no multiple of {r}²")
   x = input.reshape((*lead, channels // (r * r), r, r, height, width))
   k = len(lead)
-  return x.permute(*range(k), k, k + 3, k + 1, k + 4, k + 2).reshape(
-    (*lead, channels // (r * r), height * r, width * r)
+  return (
+    x.permute(*range(k), k, k + 3, k + 1, k + 4, k + 2)
+    .reshape((*lead, channels // (r * r), height * r, width * r))
+    ._apart()
   )
 
 
@@ -96,7 +98,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     raise ValueError(f"pixel_unshuffle: {height} × {width} pixels are no multiple of {r}")
   x = input.reshape((*lead, channels, height // r, r, width // r, r))
   k = len(lead)
-  return x.permute(*range(k), k, k + 2, k + 4, k + 1, k + 3).reshape((*lead, channels * r * r, height // r, width // r))
+  moved = x.permute(*range(k), k, k + 2, k + 4, k + 1, k + 3)
+  return moved.reshape((*lead, channels * r * r, height // r, width // r))._apart()
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
@@ -105,7 +108,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
   if channels % groups:
     raise ValueError(f"channel_shuffle: groups={groups} must divide the {channels} channels of {input.shape}")
   x = input.reshape((n, groups, channels // groups, *input.shape[2:]))
-  return x.transpose(1, 2).reshape(input.shape)
+  return x.transpose(1, 2).reshape(input.shape)._apart()
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
