@@ -111,7 +111,11 @@ def test_products_of_matrices(chip: str, name: str) -> None:
     body += move.addresses(s[4:5], 8 * n)
     for at in range(rows.shape[1]):
       body += [move.load(v[first + at], v[0], s[4:5], 4 * count * (at % 16))]
-      body += [*move.wait(), isa.s_add_u32(s[4], s[4], 4096)] if at % 16 == 15 and count == 64 else []
+      body += (
+        [*move.wait(), isa.s_add_u32(s[4], s[4], 4096), isa.s_addc_u32(s[5], s[5], 0)]
+        if at % 16 == 15 and count == 64
+        else []
+      )
   spans = [f"v[{f}:{f + g.shape[1] - 1}]" if g.shape[1] > 1 else f"v{f}" for f, g in zip(firsts, given)]
   signs = " neg_lo:[1,1,0]" if "_iu" in name else ""
   body += [*move.wait(), f"{name} {spans[2]}, {spans[0]}, {spans[1]}, {spans[2]}{signs}"]
@@ -237,3 +241,32 @@ def test_sines(family: str) -> None:
     for name, function in (("sin", np.sin), ("cos", np.cos)):
       found = applied(chip, partial(one, chip, f"v_{name}_{kind}", kind), [given], kind)
       assert np.allclose(found.astype(np.float64), function(2 * np.pi * given.astype(np.float64)), atol=error), name
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_pairs_that_become_narrower(kind: str) -> None:
+  """gfx950's conversions of two float32 to a word of halves, to nearest even."""
+  a, b = drawn("f32", 0, 64), drawn("f32", 1, 64)
+  a[:3] = [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11]
+  found = applied("gfx950", lambda x, to: [f"v_cvt_pk_{kind}_f32 v20, v2, v4"], [a, b], "u32")
+  with np.errstate(all="ignore"):
+    if kind == "f16":
+      wanted = np.stack([a, b], 1).astype(np.float16).astype(np.float64)
+    else:
+      words = np.stack([a, b], 1).view(np.uint32).astype(np.uint64)
+      near = (words + 0x7FFF + (words >> 16 & 1) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+      wanted = np.where(np.isnan(np.stack([a, b], 1)), np.nan, near).astype(np.float64)
+  assert same(np.stack(halves(found, kind), 1), wanted).all()
+
+
+def test_three_of_the_newest() -> None:
+  """gfx950's maximum and minimum of three, for which a NaN counts."""
+  given = [drawn("f32", n, 64) for n in range(3)]
+  for name, function in (("maximum3", np.maximum), ("minimum3", np.minimum)):
+    found = applied("gfx950", partial(one, "gfx950", f"v_{name}_f32", "f32"), given, "f32")
+    assert np.array_equal(found, function(function(given[0], given[1]), given[2]), equal_nan=True)
+    pairs_of = [drawn("f16", n, 128).reshape(-1, 2) for n in range(3)]
+    inputs = [np.ascontiguousarray(x).view(np.uint32)[:, 0] for x in pairs_of]
+    both = applied("gfx950", partial(one, "gfx950", f"v_pk_{name}_f16", "u32"), inputs, "u32")
+    wanted = function(function(pairs_of[0], pairs_of[1]), pairs_of[2])
+    assert np.array_equal(both.view(np.float16).reshape(-1, 2), wanted, equal_nan=True)

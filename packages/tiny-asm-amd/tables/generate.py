@@ -44,6 +44,7 @@ ONLY = {
 OF_GFX950 = (
   ("v_maximum3_f32", "v_max3_f32", "", "d2a90000"), ("v_minimum3_f32", "v_min3_f32", "", "d2a80000"),
   ("v_pk_maximum3_f16", "v_pk_fma_f16", "", "d39c0000"), ("v_pk_minimum3_f16", "v_pk_fma_f16", "", "d39b0000"),
+  ("v_cvt_pk_f16_f32", "v_cvt_pknorm_i16_f32", "e64", "d2670000"),
   ("v_cvt_pk_bf16_f32", "v_cvt_pknorm_i16_f32", "e64", "d2680000"), ("v_bitop3_b32", "v_or3_b32", "", "d2340000"),
   ("v_bitop3_b16", "v_mad_u16", "", "d2330000"), ("v_permlane16_swap_b32", "v_swap_b32", "", "7e00b200"),
   ("v_permlane32_swap_b32", "v_swap_b32", "", "7e00b400"), ("v_prng_b32", "v_bfrev_b32", "e32", "7e00b000"),

@@ -1,12 +1,15 @@
 // V_CVT_SCALEF32_*: numbers to and from floats of 8, 6 and 4 bits. The scale is a power of two, the exponent of a float32:
 // what becomes wider is multiplied by it, what becomes narrower divided, and rounded to nearest even.
 
-// The bits of a float of 8, 6 or 4 bits. Without FP16_OVFL what is too large is NaN, or an infinity in the format that has
-// them; formats that have neither take their largest number.
-static u32 narrow_bits(f64 x, int kind) {
-  const int exponents = kind == FP8 ? 4 : kind == BF8 ? 5 : kind == BF6 ? 3 : 2, mantissa = size_of(kind) - 1 - exponents;
-  const int bias = (1 << (exponents - 1)) - 1;
+// The bits of a float of 8, 6 or 4 bits, rounded to nearest even or, with a seed below 1, up where that and what is cut off
+// are 1 or more. Without FP16_OVFL what is too large is NaN, or an infinity in the format that has them; formats that have
+// neither take their largest number. CDNA 3's formats (FP8Z, BF8Z) have one NaN, 0x80, and no -0.
+static u32 narrow_bits(f64 x, int kind, f64 seed = -1) {
+  const bool own = kind == FP8Z || kind == BF8Z;
+  const int exponents = kind == FP8 || kind == FP8Z ? 4 : kind == BF8 || kind == BF8Z ? 5 : kind == BF6 ? 3 : 2, mantissa = size_of(kind) - 1 - exponents;
+  const int bias = (1 << (exponents - 1)) - 1 + own;
   const u32 most = kind == FP8 ? 0x7E : kind == BF8 ? 0x7B : (1 << (exponents + mantissa)) - 1, sign = std::signbit(x) << (exponents + mantissa);
+  if (own && !std::isfinite(x)) return 0x80;
   if (std::isnan(x)) {
     if (kind >= FP6) fault("a NaN becomes a number of %d bits, which has none", size_of(kind));
     return sign | 0x7F;
@@ -16,10 +19,30 @@ static u32 narrow_bits(f64 x, int kind) {
     int e;
     std::frexp(x, &e);
     e = std::max(x == 0 ? 1 - bias : e - 1, 1 - bias);
-    const f64 whole = std::nearbyint(std::ldexp(std::fabs(x), mantissa - e)) + std::ldexp(f64(e + bias - 1), mantissa);
+    const f64 units = std::ldexp(std::fabs(x), mantissa - e);
+    const f64 whole = (seed < 0 ? std::nearbyint(units) : std::floor(units + seed)) + std::ldexp(f64(e + bias - 1), mantissa);
     if (whole <= most) code = u32(whole);
   }
+  if (own) return code > most ? 0x80 : code ? sign | code : 0;
   return sign | (code <= most ? code : kind == FP8 ? 0x7F : kind == BF8 ? 0x7C : most);
+}
+
+// V_CVT_SR_*: a float becomes one of 8 bits, rounded by a random word. offset2: its type; bytes: at which bit it goes; space:
+// 1 where a scale comes behind the word.
+static void rounded_by_chance(Wave& w, const Op& o) {
+  u32 x[W], random[W], scale[W], out[W];
+  words(w, o, 0, 0, x), words(w, o, 1, 0, random);
+  if (o.space) words(w, o, 2, 0, scale);
+  memcpy(out, w.v[o.dst - VECTOR], sizeof out);
+  for (int lane = 0; lane < W; lane++) {
+    if (!(w.exec >> lane & 1)) continue;
+    f64 value = number_of(o.offset == F32 ? x[lane] : x[lane] >> o.parts & 0xFFFF, o.offset, true);
+    if (o.mods[0] & ABS) value = std::fabs(value);
+    if (o.mods[0] & NEG) value = -value;
+    if (o.space) value /= scale_of(scale[lane] >> 23 & 255);
+    out[lane] = (out[lane] & ~(255u << o.bytes)) | narrow_bits(value, o.offset2, random[lane] * 0x1p-32) << o.bytes;
+  }
+  store_lanes(w, o.dst - VECTOR, out, w.exec);
 }
 
 // words: how many numbers; space: of how many sources, behind which the scale comes; offset, offset2: types of source and

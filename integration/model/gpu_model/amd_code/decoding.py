@@ -281,6 +281,8 @@ class _Taken:
     self.modifiers()
     if name.startswith(("v_wmma", "v_mfma", "v_smfma", "v_swmma")):
       return self.matrix()
+    if name.startswith(("v_cvt_scalef32_sr_", "v_cvt_sr_")):
+      return self.rounded_by_chance()
     if name.startswith("v_cvt_scalef32_"):
       return self.scaled_conversion()
     if name == "v_nop":
@@ -349,6 +351,10 @@ class _Taken:
       if found[2] or found[1] in ("fmac", "mac", "pk_fmac"):
         name = f"v_{base}{found[3]}"
       fields = {"ak": ["src0", "src1", "imm"], "mk": ["src0", "imm", "src1"]}.get(found[2] or "", fields)
+    if narrow := re.fullmatch(r"v_cvt_(?:f32_|pk_f32_)?(?:pk_)?[fb][pf]8(_f32)?", name):
+      name = name.replace("fp8", "fp8z").replace("bf8", "bf8z") if self.made.chip == "gfx942" else name
+      if op.omod or op.flags & CLAMP and not narrow[1] and "_pk_" in name:
+        raise self.unknown()
     if op.flags & CLAMP and f"{name}_clamp" in meanings():
       name, op.flags = f"{name}_clamp", op.flags & ~CLAMP
     meaning = meanings().get(name)
@@ -386,7 +392,7 @@ class _Taken:
       high = self.values.get("src0_modifiers", 0) & HIGH
       op.flags |= RESULT_HIGH if high else 0
       keeps = self.family != "cdna" or re.match(
-        r"v_(fma|mad_[ui]16|div_fixup|min3|max3|med3|add_nc_i16|sub_nc_i16)", name
+        r"v_(fma|mad_[ui]16|div_fixup|min3|max3|med3|add_nc_i16|sub_nc_i16|cvt_pk_[fb][pf]8z?_f32)", name
       )
       op.flags |= KEEPS if keeps else 0
 
@@ -441,20 +447,41 @@ class _Taken:
       self.source(slot, f"src{slot}", "f16" if op.mods[slot] & HIGH else "f32")
     return self.done(self.name.replace("mad", "fma"))
 
+  def rounded_by_chance(self) -> list[Op]:
+    """A float that becomes one of 8 bits, rounded by a random word: not those of several numbers, since in what way the
+    word serves for all of them is not known here."""
+    op, values = self.op, self.values
+    found = re.fullmatch(r"v_cvt_(scalef32_)?sr_([fb][pf]8)_(f32|f16|bf16)", self.name)
+    if found is None or values.get("clamp") or op.omod:
+      raise self.unknown()
+    op.offset, op.space, op.dst = _ELEMENTS[found[3]], int(bool(found[1])), self.result()
+    op.offset2 = _ELEMENTS[found[2]] + (2 if self.made.chip == "gfx942" else 0)
+    selects = [values.get(f"src{n}_modifiers", 0) for n in range(3)]
+    # the lower bit of the byte that is written is in the last source's place, the upper one in the result's
+    op.bytes = 8 * (int(bool(selects[2] & HALF)) + 2 * int(bool(selects[0] & HIGH)))
+    op.parts = 16 if selects[0] & HALF and found[3] != "f32" else 0
+    if selects[0] & HALF and found[3] == "f32" or selects[1] & (HALF | NEG | ABS) or selects[2] & (NEG | ABS):
+      raise self.unknown()
+    for slot, kind in enumerate(("f32", "b32", "f32")[: 2 + op.space]):
+      self.source(slot, f"src{slot}", kind)
+      op.mods[slot] &= NEG | ABS
+    return self.done("v_cvt_sr")
+
   def scaled_conversion(self) -> list[Op]:
-    """Numbers that become wider or narrower, with a scale; not those that round by chance."""
+    """Numbers that become wider or narrower, with a scale."""
     op, values = self.op, self.values
     *how, result, source = self.name.removeprefix("v_cvt_scalef32_").split("_")
-    if how not in ([], ["pk"], ["pk32"]):
+    if how not in ([], ["pk"], ["pk32"], ["2xpk16"]):
       raise self.unknown()
     op.offset, op.offset2, op.dst = _ELEMENTS[source], _ELEMENTS[result], self.result()
-    op.words, op.space = {"pk": 2, "pk32": 32}.get("".join(how), 1), 2 if how == ["pk"] and source == "f32" else 1
+    op.words = {"pk": 2, "pk32": 32, "2xpk16": 32}.get("".join(how), 1)
+    op.space = 2 if how == ["pk"] and source == "f32" or how == ["2xpk16"] else 1
     selects = [values.get(f"src{n}_modifiers", 0) for n in range(3)]
     low, high, first = (int(bool(bits & HALF)) for bits in selects)
     last, narrow = int(bool(selects[0] & HIGH)), source[-2:] not in ("32", "16")
     # which of a register's numbers, or pairs of them, are read and written: of those that fill it there is no choice
     several = 4 if source == "fp4" or not how else 2
-    if how != ["pk32"]:
+    if how not in (["pk32"], ["2xpk16"]):
       op.parts = 32 // several * (low + 2 * high) if narrow else 0
       op.bytes = 8 * (first + 2 * last) if result == "fp4" else 16 * last
     whole = result == "f32" or how and result[-2:] == "16"

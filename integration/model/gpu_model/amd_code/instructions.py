@@ -241,6 +241,14 @@ cvt_pk_u16_u32 u32 u32 u32 = clamped<u16>(a) | u32(clamped<u16>(b)) << 16
 cvt_pk_u8_f32 u32 f32 u32 u32 = (c & ~(255u << 8 * (b & 3))) | u32(saturated<u8>(even_of(a))) << 8 * (b & 3)
 pack_b32_f16 u32 b16 b16 = a | u32(b) << 16
 """
+VALU += "".join(
+  f"""cvt_f32_{name} f32 u32 = f32(float8(a & 255, {of}))
+cvt_pk_f32_{name} u64 u32 = bits_of(f32(float8(a & 255, {of}))) | u64(bits_of(f32(float8(a >> 8 & 255, {of})))) << 32
+cvt_pk_{name}_f32 u16 f32 f32 = u16(narrow_bits(a, {name.upper()}) | narrow_bits(b, {name.upper()}) << 8)
+"""
+  for name, of in (("fp8", "4, false"), ("bf8", "5, false"), ("fp8z", "4, true"), ("bf8z", "5, true"))
+)
+"""Floats of 8 bits: OCP's, and with z those of CDNA 3."""
 
 SATURATED = """
 add_nc_u16 u16 u16 u16 = clamped<u16>(i64(a) + b)
@@ -397,7 +405,8 @@ SPECIAL = {
   "v_bitop3_b32": "looked_up<u32>(w, o)", "v_bitop3_b16": "looked_up<u16>(w, o)",
   "v_mad_u64_u32": "wide_product<u32>(w, o)", "v_mad_i64_i32": "wide_product<i32>(w, o)",
   "v_fma_mix_f32": "mixed(w, o, 0)", "v_fma_mixlo_f16": "mixed(w, o, 1)", "v_fma_mixhi_f16": "mixed(w, o, 2)",
-  "v_cvt_scalef32": "scaled_conversion(w, o)", "v_wmma": "wmma(w, o)", "v_mfma": "mfma(w, o)",
+  "v_cvt_sr": "rounded_by_chance(w, o)", "v_cvt_scalef32": "scaled_conversion(w, o)",
+  "v_wmma": "wmma(w, o)", "v_mfma": "mfma(w, o)",
   "global_load": "global_load(w, o)", "global_store": "global_store(w, o)",
   "scratch_load": "private_load(w, o)", "scratch_store": "private_store(w, o)",
   "ds_swap2_b32": "shared_swap2<u32>(w, o)", "ds_swap2_b64": "shared_swap2<u64>(w, o)",
