@@ -91,6 +91,7 @@ def structure(sink: UOp) -> Structure:
   and stands for itself: as numbers 0.0 and -0.0 would be equal.
   """
   places: dict[UOp, object] = {}
+  place = places.__getitem__
   key: list[object] = []
   buffers: list[UOp] = []
   binds: dict[UOp, UOp] = {}
@@ -108,7 +109,8 @@ def structure(sink: UOp) -> Structure:
       if op is _BUFFER and not is_temporary(u):
         arg = arg[1]
         buffers.append(u)
-      key += (op, u.dtype, arg, u.tag, *[places[s] for s in u.src])
+      key += (op, u.dtype, arg, u.tag)
+      key += map(place, u.src)
       places[u] = len(key)
       nodes.append(u)
   return Structure(tuple(buffers), binds, tuple(key), nodes)

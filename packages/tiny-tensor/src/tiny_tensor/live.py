@@ -116,7 +116,7 @@ def _file() -> None:
         # a kernel that somebody gave has no tensors in it
         sources = node.src[1:] if node.op is Ops.CALL and is_kernel(node.src[0]) else node.src
         for s in sources:
-          below = _place(s)
+          below = s.__dict__.get("live") or _place(s)  # mostly it is there: a call less for each edge
           below.readers[ref(node, below.readers.pop)] = None
           if not below.filed:
             open_nodes.append(s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tiny_uop.args import Accumulate, KernelInfo
@@ -79,23 +80,26 @@ def value_nodes(root: UOp, kernels: bool = False) -> list[UOp]:
   gradients are made of, and unless told otherwise without what is in given kernels.
   """
   custom, call = Ops.CUSTOM_GRADIENT, Ops.CALL
-  seen: set[UOp] = set()
-  found: list[UOp] = []
-  stack: list[UOp | None] = [root]
-  while stack:
-    node = stack.pop()
-    if node is None:
-      found.append(stack.pop())  # type: ignore[arg-type]  # a node is below each mark
-    elif node not in seen:
-      seen.add(node)
-      src = node.src
-      if node.op is custom:
+  found: dict[UOp, None] = {}
+  waiting: list[tuple[UOp, Iterator[UOp]]] = []  # nodes above, and those of their sources that are still to come
+  node, sources = root, iter((root,))
+  while True:
+    for s in sources:
+      if s in found:
+        continue
+      if not s.src:
+        found[s] = None
+        continue
+      waiting.append((node, sources))
+      node, src = s, s.src
+      if s.op is custom:
         src = src[:1]
-      elif node.op is call and not kernels:
+      elif s.op is call and not kernels:
         src = src[1:]
-      if src:
-        stack += (node, None)
-        stack += src[::-1]
-      else:
-        found.append(node)
-  return found
+      sources = iter(src)
+      break
+    else:
+      if not waiting:
+        return list(found)
+      found[node] = None
+      node, sources = waiting.pop()
