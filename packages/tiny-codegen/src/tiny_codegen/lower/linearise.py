@@ -224,8 +224,8 @@ class Layout:
     return ranked  # mostly they are in order as it is
 
   def _stored_early(self, items: list[Item]) -> list[Item]:
-    """Items in order, but a write before the loops that neither make nor read what it writes: values that wait behind
-    a loop to be written take registers in it."""
+    """Items in order, but a write of what a loop has made before the next loops, if they do not read what it writes:
+    values that wait behind a loop to be written take registers in it."""
     loops = [place for place, item in enumerate(items) if isinstance(item, Region)]
     if len(loops) < 2 or self.waits:
       return items
@@ -235,7 +235,7 @@ class Layout:
       if isinstance(item, UOp) and item.op is Ops.STORE and not in_register(item):
         needed = max((places[need] for need in self.needs[item]), default=place)
         memory = memory_of(item.src[0])
-        first = next((loop for loop in loops if needed < loop < place), place)
+        first = next((loop for loop in loops if loops[0] < needed < loop < place), place)
         if not any(memory in self.reads.get(other, ()) for other in items[first:place]):
           order[item] = (first, 0, place)
     return sorted(items, key=order.__getitem__)
