@@ -140,6 +140,17 @@ def test_decompositions_of_special_matrices(spectrum: str) -> None:
   np.testing.assert_allclose(q @ r, a, atol=1e-13)
 
 
+def test_eigenvectors_of_merged_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Parts as short as strips; those of usual size are in integration/tests/test_eigenvectors.py."""
+  monkeypatch.setattr("tiny_tensor.linalg.tridiagonal.PART", 16)
+  a = np.random.default_rng(0).standard_normal((17, 17))
+  even = a + a.T
+  w, v = (t.numpy() for t in Tensor(even).eigh())
+  np.testing.assert_allclose(w, np.linalg.eigvalsh(even), atol=1e-13)
+  np.testing.assert_allclose(even @ v, v * w, atol=1e-13)
+  np.testing.assert_allclose(v.T @ v, np.eye(17), atol=1e-13)
+
+
 @pytest.mark.parametrize("shape", [(0, 0), (3, 0), (0, 3), (2, 0, 0), (0, 2, 2)])
 def test_decompositions_of_nothing(shape: tuple[int, ...]) -> None:
   a = np.zeros(shape, np.float32)

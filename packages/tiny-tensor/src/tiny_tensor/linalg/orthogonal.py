@@ -30,11 +30,11 @@ class Orthogonal(Sequence):
     row, i, lane = self.range(self.shapes[self.numbers][1]), self.range(self.strips + 1), self.lanes(self.width)
     self.store(self.numbers, (b, row, i * self.width + lane), self.zero, row, i, lane)
 
-  def identity(self, b: UOp, target: int, first: Index = 0) -> None:
-    """The rows of `target` from `first` on are those of the identity."""
+  def identity(self, b: UOp, target: int, first: Index = 0, start: Index = 0) -> None:
+    """The rows of `target` from `first` on are those of the identity, from column `start` on."""
     row, i, lane = self.range(self.rows), self.range(self.strips), self.lanes(self.width)
     column = i * self.width + lane
-    self.store(target, (b, first + row, column), column.eq(row).where(self.one, self.zero), row, i, lane)
+    self.store(target, (b, first + row, start + column), column.eq(row).where(self.one, self.zero), row, i, lane)
 
   def copied(self, b: UOp, source: int, of: UOp, count: int) -> None:
     """The first `count` rows of numbers are those of matrix `of` in another array."""
@@ -90,17 +90,19 @@ class Orthogonal(Sequence):
     self.store(array, (b, row, column), element, i, lane)
     return tau
 
-  def rotate(self, b: UOp, count: UOp, cosines: Index, target: int, matrix: UOp, first: Index = 0) -> None:
+  def rotate(
+    self, b: UOp, count: UOp, cosines: Index, target: int, matrix: UOp, first: Index = 0, start: Index = 0
+  ) -> None:
     """Apply the kept rotations to pairs of rows of a matrix of `target`, from one to the next in a block of columns: it
     stays in the cache (Van Zee, van de Geijn & Quintana-Ortí, 2014). Their sines are in the row behind that of their
-    cosines; the rows begin with `first`."""
+    cosines; the rows begin with `first`, and the columns with `start`."""
     together = max(k for k in (8, 4, 2, 1) if self.strips % k == 0)
     with self.loop(self.strips // together) as block, self.loop(count) as step:
       row = first + self.number(self.rotations, b, 0, step, below=self.size - 1)
       cosine = self.keep(self.load(self.rotations, b, cosines, step))
       sine = self.keep(self.load(self.rotations, b, cosines + 1, step))
       i, lane = self.written(together), self.lanes(self.width)
-      place = (block * together + i) * self.width + lane
+      place = start + (block * together + i) * self.width + lane
       x, y = self.load(target, matrix, row, place), self.load(target, matrix, row + 1, place)
       upper = self.at(target, matrix, row, place).store(cosine * x + sine * y)
       lower = self.at(target, matrix, row + 1, place).store(cosine * y - sine * x)

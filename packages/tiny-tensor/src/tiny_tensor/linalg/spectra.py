@@ -58,7 +58,8 @@ def _square_first(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def eigh(matrix: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
   """(eigenvalues `(…, n)`, ascending; eigenvectors as columns of `(…, n, n)`) of symmetric matrices `(…, n, n)`, of
-  which only the lower triangle is read, or the upper one with UPLO "U". By a tridiagonal form and QL steps.
+  which only the lower triangle is read, or the upper one with UPLO "U". By a tridiagonal form, QL steps and, from 129
+  rows on, divide and conquer.
 
   The gradient is that of symmetric matrices; that of eigenvectors is infinite or NaN where eigenvalues are equal.
   Raises ValueError where the matrices are not square.
@@ -73,11 +74,8 @@ def eigh(matrix: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
   a = a.tril() + a.tril(-1).transpose(-2, -1) if UPLO == "L" else a.triu() + a.triu(1).transpose(-2, -1)
   scale = a.abs().max((-2, -1), keepdim=True)
   scale = scale.eq(0).where(1.0, scale)
-  numbers, rows = eigen((a / scale).contiguous())
-  w, order = numbers.sort(-1)
-  w = w * scale.squeeze(-1)
-  v = rows.gather(-2, order.unsqueeze(-1).broadcast_to(rows.shape)).transpose(-2, -1)
-  values = (w.contiguous().uop, v.contiguous().uop)
+  w, rows = eigen((a / scale).contiguous())
+  values = ((w * scale.squeeze(-1)).contiguous().uop, rows.transpose(-2, -1).contiguous().uop)
   found = with_gradient(values, (x.uop,), OfEigenvectors(matrix._wrap), "eigh")
   return x._derive(found[0])._as_dtype(dtype), x._derive(found[1])._as_dtype(dtype)
 

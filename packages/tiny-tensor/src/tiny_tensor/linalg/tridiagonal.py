@@ -1,6 +1,7 @@
 """Eigenvalues and -vectors of symmetric matrices: Householder's tridiagonal form, then QL steps.
 
-The form is computed by one thread. Golub & Van Loan, "Matrix computations", 8.3.
+One thread computes the form, in panels. Threads share what follows: QL steps of parts, each of which has its rotations;
+merges of these; reflections of the vectors. Golub & Van Loan, "Matrix computations", 8.3.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from tiny_tensor.linalg.blocks import reflected_rows
-from tiny_tensor.linalg.orthogonal import KEPT, STEPS, Orthogonal
+from tiny_tensor.linalg.merging import merged
+from tiny_tensor.linalg.orthogonal import KEPT, STEPS, Orthogonal, size
 from tiny_tensor.linalg.triangles import TILE, cut, padded, up, width_of
-from tiny_tensor.sequence import Array, called
+from tiny_tensor.sequence import Array, Index, called
 from tiny_uop import AxisType, Ops, UOp, dtypes
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ DIAGONAL, BESIDE, TAU, PRODUCT, WITH_VECTORS, WITH_PARTNERS = range(6)  # rows o
 PLACE, COSINE, SINE = range(3)  # rows of rotations
 MATRIX, NUMBERS, ROTATIONS = range(3)  # arrays
 PARTNERS = ROTATIONS
+PART = 128  # rows, at most, of parts that are solved by steps
 
 
 class Tridiagonal(Orthogonal):
@@ -106,8 +109,29 @@ class Tridiagonal(Orthogonal):
         one, row = self.written(rows), (panel + 1) * width + tile * rows
         self.update(b, panel, row + one, panel + 1, row // width - panel, width, one)
 
-  def solve(self, b: UOp, small: UOp) -> None:
-    """The diagonal becomes the eigenvalues, the rows their vectors."""
+  def part(self, b: UOp, source: int, matrix: UOp, first: UOp, size_of_all: int, every: int) -> None:
+    """The diagonals are those of a part of a matrix, from row `first` on, without what ties it to others. Behind the
+    matrix, the diagonal is greater than any eigenvalue."""
+
+    def number(row: int, place: UOp) -> UOp:
+      return self.load(source, matrix, row, place.maximum(0).minimum(every))
+
+    i, lane = self.terms(every // self.width), self.all_lanes(self.width)
+    place = i * self.width + lane
+    bound = size(number(DIAGONAL, place)) + size(number(BESIDE, place)) * 2
+    bound = self.keep(bound.reduce(Ops.MAX, i, lane) * 2)
+    for row in (DIAGONAL, BESIDE):
+      i, lane = self.range(self.strips + 1), self.lanes(self.width)
+      own = i * self.width + lane
+      place, last = first + own, own.eq(self.rows - 1)
+      tie = last.where(size(number(BESIDE, place)), self.zero)
+      tie += (own.eq(0) & (place > 0)).where(size(number(BESIDE, place - 1)), self.zero)
+      value = number(row, place)
+      value = (place < size_of_all).where(value - tie, bound) if row == DIAGONAL else last.where(self.zero, value)
+      self.store(NUMBERS, (b, row, own), (own < self.rows).where(value, self.zero), i, lane)
+
+  def solve(self, b: UOp, small: UOp, start: Index) -> None:
+    """The diagonal becomes the eigenvalues, the rows their vectors, whose columns begin with `start`."""
     at = self.variable(UOp.const(dtypes.int32, 0))  # whose eigenvalue is sought
     kept = self.variable(UOp.const(dtypes.int32, 0))  # rotations
     n = self.size
@@ -115,7 +139,7 @@ class Tridiagonal(Orthogonal):
       first = self.keep(self.get(at))
       last = self.keep(self.end(b, first, small))
       with self.where((first >= n - 1) | (self.get(kept) > (KEPT - 1) * n)):
-        self.rotate(b, self.whole(self.get(kept), KEPT * self.rows), COSINE, MATRIX, b)
+        self.rotate(b, self.whole(self.get(kept), KEPT * self.rows), COSINE, MATRIX, b, 0, start)
         self.put(kept, UOp.const(dtypes.int32, 0))
       with self.where(last <= first):
         self.put(at, first + 1)
@@ -172,27 +196,50 @@ def tridiagonal(arrays: tuple[Array, ...], threads: int, matrix: int) -> UOp:
 
 @cache
 def rotating(arrays: tuple[Array, ...], threads: int, matrix: int) -> UOp:
-  """(eigenvectors in rows, eigenvalues, rotations) of a tridiagonal form."""
-  s = Tridiagonal(arrays, threads, matrix, arrays[MATRIX][0][2], NUMBERS)
-  with s.loop(s.shapes[MATRIX][0], AxisType.GLOBAL) as b:
-    s.identity(b, MATRIX)
-    s.copied(b, ROTATIONS + 1, b, BESIDE + 1)
-    s.solve(b, s.zero.const_like(2.0 ** (-53 if s.zero.dtype.bits == 64 else -24)))
+  """(eigenvectors in rows, eigenvalues, rotations) of parts of a tridiagonal form, which are one after another."""
+  (batch, rows, _), (every, _, columns), (_, _, given) = (shape for shape, _ in (*arrays[:2], arrays[-1]))
+  parts = every // batch
+  part, width = rows // parts, columns - rows // parts
+  vectors = ((every, part, rows), arrays[MATRIX][1])
+  s = Tridiagonal((vectors, *arrays[1:]), threads, part if parts > 1 else matrix, part, NUMBERS)
+  with s.loop(every, AxisType.GLOBAL) as which:
+    first = which % parts * part
+    s.identity(which, MATRIX, 0, first)
+    if parts > 1:
+      s.part(which, ROTATIONS + 1, which // parts, first, matrix, given - width)
+    else:
+      s.copied(which, ROTATIONS + 1, which, BESIDE + 1)
+    s.solve(which, s.zero.const_like(2.0 ** (-53 if s.zero.dtype.bits == 64 else -24)), first)
   return s.kernel("eigen")
 
 
 def eigen(a: Tensor) -> tuple[Tensor, Tensor]:
-  """(eigenvalues `(…, n)`, in no order; eigenvectors in the rows of `(…, n, n)`) of symmetric matrices whose elements
-  are at most about 1."""
+  """(eigenvalues `(…, n)`, ascending; eigenvectors in the rows of `(…, n, n)`) of symmetric matrices whose elements are
+  at most about 1."""
   n = int(a.shape[-1])
   width = width_of(n, a)
   rows = up(n, width)
   x = padded(a, rows, rows)
-  batch, dtype = int(x.shape[0]), a.dtype
-  square = ((batch, rows, rows), dtype)
-  form = square, ((batch, WITH_PARTNERS + 1, rows + width), dtype), ((batch, width, rows), dtype)
+  batch, dtype, parts = int(x.shape[0]), a.dtype, 1
+  while n > parts * PART:
+    parts *= 2
+  part = up(-(-n // parts), width)
+  every = part * parts
+  form = ((batch, rows, rows), dtype), ((batch, WITH_PARTNERS + 1, rows + width), dtype), ((batch, width, rows), dtype)
   vectors, numbers, _ = called(partial(tridiagonal, matrix=n), width, form, x)
-  own = ((batch, BESIDE + 1, rows + width), dtype), ((batch, SINE + 1, KEPT * rows), dtype)
-  turned, found, _ = called(partial(rotating, matrix=n), width, (square, *own), numbers)
-  values = found._select_axis(1, DIAGONAL, DIAGONAL + 1)._select_axis(2, 0, n)
-  return values.reshape(a.shape[:-1]), cut(reflected_rows(turned, vectors, numbers, TAU, width), a, n, n)
+  own = (
+    ((batch, every, every), dtype), ((batch * parts, BESIDE + 1, part + width), dtype),
+    ((batch * parts, SINE + 1, KEPT * part), dtype),
+  )  # fmt: skip
+  turned, found, _ = called(partial(rotating, matrix=n), width, own, numbers)
+  values = found._select_axis(1, DIAGONAL, DIAGONAL + 1)._select_axis(2, 0, part).reshape((batch, every))
+  if parts > 1:
+    beside = numbers._select_axis(1, BESIDE, BESIDE + 1).reshape((batch, rows + width))
+    values, turned = merged(values.contiguous(), turned, beside.contiguous(), part, width)
+    turned = turned._select_axis(1, 0, rows)._select_axis(2, 0, rows)
+  found = cut(reflected_rows(turned.contiguous(), vectors, numbers, TAU, width), a, n, n)
+  values = values._select_axis(1, 0, n).reshape(a.shape[:-1])
+  if parts > 1:
+    return values, found
+  values, order = values.sort(-1)
+  return values, found.gather(-2, order.unsqueeze(-1).broadcast_to(found.shape))
