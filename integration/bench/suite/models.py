@@ -52,25 +52,35 @@ def resnet_blocks() -> Iterator[tuple[str, int, int, int]]:
       channels = width
 
 
-def resnet18_weights(rng: np.random.Generator) -> Weights:
-  """Random weights and statistics."""
-  w = {"first": convolution(rng, 64, 3, 7), **norm_weights(rng, "first norm", 64, True)}
+def resnet18_weights(rng: np.random.Generator, first: int = 7, classes: int = 1000, fixed: bool = True) -> Weights:
+  """Random weights, the first of windows of so many places, and statistics if these are `fixed`."""
+  w = {"first": convolution(rng, 64, 3, first), **norm_weights(rng, "first norm", 64, fixed)}
   for name, into, out, stride in resnet_blocks():
     for part, source in (("a", into), ("b", out)):
       w[f"{name}{part}"] = convolution(rng, out, source, 3)
-      w |= norm_weights(rng, f"{name}{part} norm", out, True)
+      w |= norm_weights(rng, f"{name}{part} norm", out, fixed)
     if stride != 1 or into != out:
       w[f"{name}around"] = convolution(rng, out, into, 1)
-      w |= norm_weights(rng, f"{name}around norm", out, True)
-  w["head.weight"] = gaussian(rng, RESNET18[-1][0], 1000, scale=0.05)
-  w["head.bias"] = gaussian(rng, 1000, scale=0.05)
+      w |= norm_weights(rng, f"{name}around norm", out, fixed)
+  w["head.weight"] = gaussian(rng, RESNET18[-1][0], classes, scale=0.05)
+  w["head.bias"] = gaussian(rng, classes, scale=0.05)
   return w
 
 
 def resnet18(lib: Library, w: Mapping[str, Tensor], x: Tensor) -> Tensor:
   """Images → 1000 logits, with fixed statistics."""
   x = lib.relu(norm(lib, w, "first norm", lib.conv2d(x, w["first"], stride=2, padding=3)))
-  x = lib.max_pool(x, 3, 2, padding=1)
+  return resnet18_stages(lib, w, lib.max_pool(x, 3, 2, padding=1))
+
+
+def resnet18_loss(lib: Library, w: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
+  """Small images and labels → cross-entropy; the first layer leaves their size."""
+  x = lib.relu(norm(lib, w, "first norm", lib.conv2d(images, w["first"], padding=1)))
+  return lib.cross_entropy(resnet18_stages(lib, w, x), labels)
+
+
+def resnet18_stages(lib: Library, w: Mapping[str, Tensor], x: Tensor) -> Tensor:
+  """What comes after the first layer → logits."""
   for name, _, _, stride in resnet_blocks():
     y = lib.relu(norm(lib, w, f"{name}a norm", lib.conv2d(x, w[f"{name}a"], stride=stride, padding=1)))
     y = norm(lib, w, f"{name}b norm", lib.conv2d(y, w[f"{name}b"], padding=1))
@@ -83,12 +93,21 @@ def resnet18(lib: Library, w: Mapping[str, Tensor], x: Tensor) -> Tensor:
 def resnet18_flops(image: int) -> float:
   """Operations of the convolutions for one image."""
   size = image // 2
-  total = 2.0 * 64 * 3 * 49 * size * size
-  size //= 2
+  return 2.0 * 64 * 3 * 49 * size * size + resnet18_stages_flops(size // 2)
+
+
+def resnet18_stages_flops(size: int) -> float:
+  """The same of all but the first layer, from images of so many places a side on."""
+  total = 0.0
   for _, into, out, stride in resnet_blocks():
     size //= stride
     total += 2.0 * size * size * out * (9 * into + 9 * out + (into if stride != 1 or into != out else 0))
   return total
+
+
+def resnet18_training_flops(batch: int, image: int) -> float:
+  """Operations of the convolutions of a training step; the gradient of the images is not needed."""
+  return batch * (2 * 2.0 * 64 * 3 * 9 * image * image + 3 * resnet18_stages_flops(image))
 
 
 # *** a small convolutional network for MNIST ***

@@ -127,8 +127,9 @@ class NumpyGradients(Numpy):
     return record(shares @ v.value, backward)
 
   def conv2d(self, x: Node, w: Node, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1) -> Node:
-    image, window = x.value, w.value
-    assert (padding, dilation, groups) == (0, 1, 1), "only gradients of plain convolutions are written here"
+    window, inside = w.value, slice(padding, -padding or None)
+    image = np.pad(x.value, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    assert (dilation, groups) == (1, 1), "only gradients of plain convolutions are written here"
 
     def backward(g: Array) -> None:
       to_image, to_window = np.zeros_like(image), np.zeros_like(window)
@@ -137,7 +138,7 @@ class NumpyGradients(Numpy):
         part = image[:, :, p.rows, p.columns]
         to_window[:, :, p.i, p.j] = np.tensordot(g, part, axes=((0, 2, 3), (0, 2, 3)))
         to_image[:, :, p.rows, p.columns] += (window[:, :, p.i, p.j].T @ flat).reshape(part.shape)
-      x.add(to_image)
+      x.add(to_image[:, :, inside, inside])
       w.add(to_window)
 
     return record(super().conv2d(image, window, stride), backward)
@@ -173,6 +174,10 @@ class NumpyGradients(Numpy):
       x.add(out)
 
     return record(value, backward)
+
+  def mean_of_image(self, x: Node) -> Node:
+    size = x.value.shape[2] * x.value.shape[3]
+    return record(super().mean_of_image(x.value), lambda g: x.add(np.broadcast_to(g[:, :, None, None] / size, x.shape)))
 
   def cross_entropy(self, logits: Node, labels: Array) -> Node:
     chosen = (np.arange(len(labels)), labels)

@@ -291,6 +291,20 @@ def resnet18(batch: int, image: int) -> Workload:
   )  # fmt: skip
 
 
+def resnet18_training(batch: int, image: int) -> Workload:
+  """A training step on small images, as of CIFAR-10."""
+
+  def inputs(rng: Random) -> tuple[Array, ...]:
+    images = rng.standard_normal((batch, 3, image, image), dtype=np.float32)
+    return images, rng.integers(0, 10, batch).astype(np.int32)
+
+  return Workload(
+    f"ResNet-18 training step, {batch}×{image}²", "models", models.resnet18_loss, inputs, Goal("peers", 1, EAGER),
+    models.resnet18_training_flops(batch, image), FMA, MODELS,
+    partial(models.resnet18_weights, first=3, classes=10, fixed=False), 1e-3, "train",
+  )  # fmt: skip
+
+
 def mnist(batch: int) -> Workload:
   """A training step of a convolutional network."""
 
@@ -382,7 +396,8 @@ def all_workloads(small: bool = False) -> list[Workload]:
       for c, s, o, w, st in resnet50_shapes() if (c, s, o, w) != (64, 56, 64, 3)),
     attending(12, 1024 // by, True), *(attending(8, length // by, True) for length in (512, 2048, 4096)),
     attending(8, 2048 // by, False),
-    resnet18(1, image), resnet18(batch, image), mnist(4 if small else 512),
+    resnet18(1, image), resnet18(batch, image), resnet18_training(32 // by, 32 // min(by, 4)),
+    mnist(4 if small else 512),
     minilm(batch // 2, 128 // by, models.BertSize(2, 32, 2, 64, 50) if small else models.BertSize()), mlp(),
     versus(f"matmul {200 // by}×768×{3072 // by}", "matmul", product, (200 // by, 768), (768, 3072 // by), lanes=MATMUL,
            flops=2.0 * (200 // by) * 768 * (3072 // by)),
