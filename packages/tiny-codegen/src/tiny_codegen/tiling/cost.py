@@ -67,8 +67,10 @@ class TileCost(StepCost, MemoryCost):
       each = self._moving_tile() * self._sliding()
     else:
       each = self._moving_window() * self._short() / self._overlap()
-    read = [operand.nbytes / CACHE_LINE * self.cost.line for operand in (self.lanes_of, self.rows_of)]
-    return lanes + read[0], self._moved(self.rows_of) * each + read[1]
+    lines = [operand.nbytes / CACHE_LINE * self.cost.line for operand in (self.lanes_of, self.rows_of)]
+    # lines that are not panels' as they are count as they are read and as they are written
+    lanes += lines[0] * (1 if self.lanes_of.step(self.lane_loop) == 1 else 2)
+    return lanes, self._moved(self.rows_of) * each + lines[1]
 
   @property
   def fits(self) -> bool:
