@@ -129,7 +129,7 @@ WRONG: dict[str, Callable[[TensorCore], TensorCore]] = {
   "terms of A": lambda core: replace(core, a=apart(core.a)), "terms of B": lambda core: replace(core, b=apart(core.b)),
 }  # fmt: skip
 """Of float64 a lane has one term."""
-OFTEN = {("float16", "results"), ("float16", "rows of A"), ("float16", "terms of B"), ("int8", "results"),
+OFTEN = {("float16", "results"), ("float16", "rows of A"), ("int8", "results"),
          ("float64", "results")}  # fmt: skip
 """Those that are not for the night only."""
 LAYOUTS = [
