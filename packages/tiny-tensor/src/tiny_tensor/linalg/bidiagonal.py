@@ -76,7 +76,9 @@ class Bidiagonal(Orthogonal):
       with self.where(last <= first):
         self.put(at, last - 1)
       with self.where(last > first):
-        self.sweep(b, self.whole(first, n - 1), self.whole(last, n - 1), self.whole(self.get(kept), KEPT * self.rows))
+        self.sweep(
+          b, self.whole(first, n - 1), self.whole(last, n - 1), self.whole(self.get(kept), (KEPT - 1) * self.rows)
+        )
         self.put(kept, self.get(kept) + last - first)
 
   def start(self, b: UOp, last: UOp, small: UOp) -> UOp:

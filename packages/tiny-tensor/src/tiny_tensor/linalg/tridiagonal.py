@@ -144,7 +144,9 @@ class Tridiagonal(Orthogonal):
       with self.where(last <= first):
         self.put(at, first + 1)
       with self.where(last > first):
-        self.sweep(b, self.whole(first, n - 1), self.whole(last, n - 1), self.whole(self.get(kept), KEPT * self.rows))
+        self.sweep(
+          b, self.whole(first, n - 1), self.whole(last, n - 1), self.whole(self.get(kept), (KEPT - 1) * self.rows)
+        )
         self.put(kept, self.get(kept) + last - first)
 
   def end(self, b: UOp, first: UOp, small: UOp) -> UOp:
