@@ -21,6 +21,7 @@ AT_LAUNCH = re.compile(r"\.extern \.shared \.align (\d+) \.b8\s+([\w$]+)\[\]")
 SPECIAL = {f"{name}.{axis}": f"{name}_{axis}" for name in ("tid", "ctaid") for axis in "xyz"}
 SPECIAL["laneid"] = "machine_lane()"
 TYPES = frozenset("e4m3 e5m2 tf32 b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f32 f64 pred".split())
+OF_SEVERAL_TYPES = {"cvt", "mma", "wgmma"}
 BINARY = {"add": "add", "sub": "sub", "div": "div", "rem": "rem", "shl": "shl", "shr": "shr"}
 LOGIC = {"and": "&", "or": "|", "xor": "^"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">",
@@ -182,6 +183,10 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     kinds = [mod for mod in mods if mod in TYPES]
     if mods and mods[-1] == "f32x2":
       text = self._pairs(base, mods, operands)
+    elif kinds in (["f32", "f16"], ["f32", "bf16"]) and base != "cvt":
+      text = self._mixed(base, mods, operands)
+    elif len(set(kinds)) > 1 and base not in OF_SEVERAL_TYPES:
+      raise Refused(f"the model knows no {base} of {' and '.join(kinds)}")
     elif method is not None:
       text = method(mods, kinds, operands)
     elif base in BINARY:
@@ -229,6 +234,14 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     halves = (", ".join(f"of_pair(x{n}, {half})" for n in range(len(operands) - 1)) for half in (0, 1))
     done = ", ".join(f"{base}({given})" for given in halves)
     return f"const u64 {words}; put({operands[0][1:]}, as_pair({done}));"
+
+  def _mixed(self, base: str, mods: list[str], operands: list[str]) -> str:
+    """Arithmetic of float32 whose operands but the last are narrower numbers (PTX ISA 8.6, 9.7.5)."""
+    if base not in ("add", "sub", "fma") or mods[:-2] not in ([], ["rn"]):
+      raise Refused(f"the model knows no {base}.{'.'.join(mods)}")
+    *narrow, last = operands[1:]
+    values = [f"cvt<f32, {mods[-1]}>({self._value(text, mods[-1])}, 'n')" for text in narrow]
+    return f"put({operands[0][1:]}, {base}<f32>({', '.join([*values, self._value(last, 'f32')])}));"
 
   def _two(self, function: str, kinds: list[str], operands: list[str]) -> str:
     to, first, second = operands

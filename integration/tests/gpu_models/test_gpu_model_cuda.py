@@ -20,7 +20,7 @@ from gpu_model.cuda import BACKEND, ModelBackend
 from gpu_model.cuda_driver import NO_MEMORY, Model
 from gpu_model.cuda_objects import Status
 from gpu_model.ptx import Kernel, Module
-from gpu_model.toolchain import compiler
+from gpu_model.toolchain import Refused, compiler
 from tiny_codegen import KernelOptError, compile_kernel
 from tiny_runtime import Binary, CompileError, DeviceLost, GraphCopy, GraphKernel, OutOfMemory, Unavailable
 from tiny_runtime.conformance.comparing import compare
@@ -488,3 +488,25 @@ def test_float32_is_rounded_on_request_only() -> None:
   exact = a.astype(np.float64) @ b.astype(np.float64).T
   error = np.abs(result.reshape(32, 32) / exact - 1)
   assert 1e-6 < error.max() < 2.0**-10
+
+
+def as_model(*instructions: str) -> str:
+  """What the model makes of instructions, as C++."""
+  text = ".version 8.7\n.target sm_120\n.visible .entry k()\n{\n" + "\n".join(f"\t{i};" for i in instructions) + "\n}\n"
+  return Module(text).kernels["k"].text
+
+
+@pytest.mark.parametrize("narrow", ["f16", "bf16"])
+@pytest.mark.parametrize(("base", "operands"), [("add", "%r1, %rs1, %r2"), ("sub", "%r1, %rs1, %r2"),
+                                                ("fma", "%r1, %rs1, %rs2, %r2")])  # fmt: skip
+def test_narrow_operands_of_a_float32_sum_are_widened(base: str, operands: str, narrow: str) -> None:
+  """PTX ISA 8.6, for Blackwell: all but the last are of the narrow type."""
+  text = as_model(f"{base}.rn.f32.{narrow} {operands}")
+  assert text.count(f"cvt<f32, {narrow}>") == operands.count("%rs") and f"{base}<f32>(" in text
+
+
+@pytest.mark.parametrize("instruction", ["mul.rn.f32.f16 %r1, %rs1, %r2", "max.f32.f16 %r1, %rs1, %r2",
+                                         "add.f64.f32 %rd1, %r1, %rd2", "add.rz.f32.f16 %r1, %rs1, %r2"])  # fmt: skip
+def test_arithmetic_of_two_types_that_the_model_does_not_know(instruction: str) -> None:
+  with pytest.raises(Refused, match="the model knows no"):
+    as_model(instruction)
