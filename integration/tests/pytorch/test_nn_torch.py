@@ -37,6 +37,8 @@ LAYERS: list[tuple[str, Callable[[Any], Any], tuple[int, ...]]] = [
   ("conv1d", lambda n: n.Conv1d(4, 6, 3, stride=2, padding=1, groups=2), (2, 4, 9)),
   ("conv2d", lambda n: n.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2)), (2, 4, 9, 8)),
   ("conv3d", lambda n: n.Conv3d(2, 3, 2, padding=1), (1, 2, 3, 4, 5)),
+  ("strided conv3d", lambda n: n.Conv3d(2, 4, (5, 3, 2), stride=(3, 2, 1), padding=(2, 1, 0)), (2, 2, 8, 7, 3)),
+  ("depthwise", lambda n: n.Conv2d(4, 4, (3, 5), stride=(2, 4), padding=1, groups=4), (2, 4, 6, 9)),
   ("conv same", lambda n: n.Conv2d(2, 3, (4, 3), padding="same"), (2, 2, 6, 5)),
   ("convtranspose1d", lambda n: n.ConvTranspose1d(4, 2, 3, stride=2, padding=1, output_padding=1), (2, 4, 5)),
   ("convtranspose2d", lambda n: n.ConvTranspose2d(4, 6, 3, stride=2, padding=1, groups=2), (2, 4, 5, 3)),

@@ -128,6 +128,18 @@ def test_conv_transpose2d(stride: int, padding: int, output_padding: int) -> Non
   close(layer(Tensor(x)), expected)
 
 
+@pytest.mark.parametrize(("size", "kernel", "stride"), [(8, 3, 2), (8, 5, 4), (9, 3, 2)])
+def test_phases_of_a_gradient_in_an_input_are_one_kernel(size: int, kernel: int, stride: int) -> None:
+  """And another one cuts images where phases have different sizes, with what comes after."""
+  with Context(DEVICE="REF"):
+    x, w = Tensor.empty(2, 4, size, 8), Tensor.empty(6, 4, kernel, kernel)
+    out = x.relu().conv2d(w, stride=stride, padding=1)
+    (gradient,) = (out * Tensor.empty(*out.shape)).sum().gradient(x)
+    schedule = Tensor.schedule(gradient)
+    assert len([item for item in schedule if "reduce" in str(item)]) == 1
+    assert len(schedule) == 2
+
+
 @pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5), (2, 3, 4, 5), (1, 3, 2, 2)])
 def test_batchnorm_trains_and_then_remembers(shape: tuple[int, ...]) -> None:
   layer, x = nn.BatchNorm(3), data(*shape)

@@ -23,11 +23,12 @@ SUMMED_AT_ONCE = 4096  # places, in the gradient of a kernel
 
 @dataclass(frozen=True)
 class SlideBack:
-  """The gradient of a convolution without stride in its input is a convolution, in which the kernel slides the other
-  way. Left to the table, it would be a matrix product that writes out every window, and sums over windows.
+  """The gradient of a convolution in its input is a transposed convolution, in which the kernel slides the other way.
+  Left to the table, it would be a matrix product that writes out every window, and sums over windows.
   """
 
   groups: int
+  stride: tuple[int, ...]
   dilation: tuple[int, ...]
   padding: tuple[tuple[int, int], ...]
   wrap: Callable[[UOp], Any]
@@ -39,16 +40,32 @@ class SlideBack:
     axes, kernel = w.ndim - 2, tuple(int(k) for k in w.shape[2:])
     n, sizes = int(gradient.shape[0]), tuple(int(s) for s in gradient.shape[2:])
     flat = [p for pair in reversed(self.padding) for p in pair]
-    back = gradient.conv_transpose2d(w, groups=groups, dilation=self.dilation, padding=flat)
+    each_axis = zip(source.shape[2:], self.padding, kernel, self.dilation, self.stride, strict=True)
+    left = [(int(n) + sum(pads) - gap * (k - 1) - 1) % step for n, pads, k, gap, step in each_axis]  # no window has it
+    back = gradient.conv_transpose2d(w, None, groups, self.stride, self.dilation, flat, left)
+    padded, strided = pad_last(source, list(self.padding)), any(step > 1 for step in self.stride)
+    if strided and not any(
+      int(n) % step for n, step in zip(source.shape[2:], self.stride)
+    ):  # else it is stored already
+      back = back.contiguous()  # its lanes are channels: what comes after would read images across them
+    if not strided or out > groups:  # few windows of one channel meet an element
+      padded = padded.contiguous()
     # the sum over images and places, some images at a time: their gradients stay in the cache while they meet every
     # tap of every channel
     some = max(b for b in range(1, n + 1) if n % b == 0 and (b == 1 or b * math.prod(sizes) <= SUMMED_AT_ONCE))
-    x = windows(pad_last(source, list(self.padding)).contiguous(), kernel, (1,) * axes, self.dilation)
+    x = windows(padded, kernel, self.stride, self.dilation)
     x = x.reshape((n // some, some, groups, 1, per_group, *sizes, *kernel))
     each = gradient.reshape((n // some, some, groups, out // groups, 1, *sizes, *(1,) * axes))
     along = x._sum_of_products(each, (1, *range(5, 5 + axes)))
     along = along if n == some else along.contiguous()
     return back.uop, along.sum(0).reshape(w.shape).uop
+
+
+def _overlap(kernel: Sequence[int], steps: Sequence[int], gaps: Sequence[int]) -> bool:
+  """Whether windows overlap along each axis with a step, of which a transposed convolution computes all phases in one
+  kernel.
+  """
+  return all(step == 1 or step <= MOST_PHASES and step < k and gap == 1 for k, step, gap in zip(kernel, steps, gaps))
 
 
 def window_of(size: Sizes) -> tuple[int, ...]:
@@ -88,9 +105,10 @@ class ConvMixin(TensorBase):
     w = weight.reshape((1, groups, each, *(1,) * axes, per_group, *kernel))
     y = x._sum_of_products(w, tuple(range(3 + axes, 4 + 2 * axes)), dtype).reshape((n, out, *sizes))
     # in an image of padding alone there is nothing to slide back over
-    slides = all(s == 1 for s in as_tuple(stride, axes)) and all_known(self.shape) and 0 not in self.shape
-    if slides and math.prod(kernel) > 1 and self.dtype is weight.dtype is y.dtype:
-      back = SlideBack(groups, as_tuple(dilation, axes), tuple(padding_of(padding, axes)), self._wrap)
+    steps, gaps = as_tuple(stride, axes), as_tuple(dilation, axes)
+    slides = math.prod(kernel) > 1 and _overlap(kernel, steps, gaps) and all_known(self.shape) and 0 not in self.shape
+    if slides and self.dtype is weight.dtype is y.dtype:
+      back = SlideBack(groups, steps, gaps, tuple(padding_of(padding, axes)), self._wrap)
       y = y._derive(with_gradient((y.uop,), (self.uop, weight.uop), back, "conv2d")[0])
     if bias is None:
       return y
