@@ -114,11 +114,10 @@ def test_a_folder_that_moves_to_another_processor(tmp_path: Path) -> None:
   plugin, version = sorted(there.taken, key=lambda name: files(places[1])[name].parent.name == "other")
   assert files(places[1])[plugin].parent.name == "plugins"
   assert b"llvmlite" in files(places[1])[version].read_bytes()[-60:]
-  assert len(of_first) == 5 and sorted(path.parent.name for path in of_second.values()) == [
-    "binaries",
-    "other",
-    "other",
-  ]
+  assert len(of_first) == len(of_second) + 2
+  # only on Linux is it kept what LLVM says of the processor
+  expected = ["binaries", *["other"] * (2 if sys.platform.startswith("linux") else 1)]
+  assert sorted(path.parent.name for path in of_second.values()) == expected
 
   places[1].rename(places[2])
   again = process(places[2])
