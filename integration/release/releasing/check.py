@@ -144,6 +144,10 @@ def failed_tests(environment: Environment, built: Built, options: Sequence[str])
   """Runs the tests that are in the source distribution; what to say if they fail."""
   source = unpacked(built, environment.folder.parent)
   pytest = ["-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(source), "-p", "no:cacheprovider"]
+  if any(requirement.name == "hypothesis" for requirement in built.package.requirements("test")):
+    pytest.append(
+      "--hypothesis-profile=ci"
+    )  # no deadlines, which a busy machine misses; and the same examples each time
   pytest += ["-q", "-n", "2", "--dist", "worksteal", *options, str(source / "tests")]
   status = environment.show(*pytest, cwd=source)
   return [f"its tests failed: pytest ended with status {status}"] if status else []
