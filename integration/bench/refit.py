@@ -21,6 +21,7 @@ from tilings import described, measured, options_of
 
 from tiny_codegen import CostModel, Target
 from tiny_codegen.tiling.choose import ranked_tilings
+from tiny_codegen.tiling.tiles import Tiling
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Figures = dict[str, float]
@@ -73,16 +74,21 @@ def with_figures(cost: CostModel, figures: Mapping[str, float]) -> CostModel:
   return replace(cost, **changes)
 
 
+def unpriced(tiling: Tiling) -> Tiling:
+  """The tiling without what it is estimated to cost."""
+  return replace(tiling, cycles=0.0, packing=(0.0, 0.0))
+
+
 def estimates(samples: Sequence[Sample], target: Target) -> Callable[[Figures], Array]:
   """A function from figures to the logarithms of the estimated cycles of the samples."""
 
   def logarithms(figures: Figures) -> Array:
     changed = replace(target, cost=with_figures(target.cost, figures))
     ranked = {
-      product: {replace(t, cycles=0.0): t.cycles for t in ranked_tilings(product, changed)}
+      product: {unpriced(t): t.cycles for t in ranked_tilings(product, changed)}
       for product in dict.fromkeys(s.product for s in samples)
     }
-    return np.log([ranked[s.product][replace(s.tiling, cycles=0.0)] for s in samples])
+    return np.log([ranked[s.product][unpriced(s.tiling)] for s in samples])
 
   return logarithms
 
