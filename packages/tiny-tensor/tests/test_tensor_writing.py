@@ -245,6 +245,17 @@ def test_only_views_share_memory() -> None:
   assert sorted(found) == VIEWS
 
 
+def test_a_result_in_a_file_is_not_written_to(tmp_path: Path) -> None:
+  path = tmp_path / "bytes"
+  path.write_bytes(bytes(range(4)))
+  result = Tensor(path).floor()
+  with pytest.raises(RuntimeError, match="a write must not change: copy it to a device"):
+    result.assign(Tensor([9, 9, 9, 9], dtype="uint8"))
+  assert path.read_bytes() == bytes(range(4)) and result.tolist() == [0, 1, 2, 3]
+  Tensor(path).assign(Tensor([9, 9, 9, 9], dtype="uint8")).realize()
+  assert path.read_bytes() == bytes([9] * 4)
+
+
 def test_the_diagonal_is_written_to() -> None:
   t, expected = Tensor.zeros(2, 3, 4).contiguous().realize(), np.zeros((2, 3, 4))
   for offset in range(-3, 5):

@@ -141,10 +141,16 @@ def write_through(target: TensorBase, view: UOp, value: UOp) -> bool:
 
 
 def moved_out(target: TensorBase, view: UOp) -> UOp:
-  """A view of the memory of a tensor that is to be written to: in a new buffer for a `Copy` in that of another one."""
+  """A view of the memory of a tensor that is to be written to: in a new buffer for a `Copy` in that of another one.
+  Raises RuntimeError where that is a file, in which there is no other place."""
   copy, base = target._contents, storage(view, across=True)
-  if not isinstance(copy, Copy) or copy.moved or base is None or only_stored(base):
+  if not isinstance(copy, Copy) or copy.moved or base is None:
     return view
+  if only_stored(base):
+    raise RuntimeError(
+      f"this tensor would be a copy of what {base.device} holds, which a write must not change: "
+      "copy it to a device that runs kernels first, with .to(…)"
+    )
   copy.moved, buffer = True, buffer_for(base)[0]
   change = {base: stored(buffer, buffer, base)}
   for t in sharing(base):
