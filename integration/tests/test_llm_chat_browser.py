@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,12 +88,19 @@ def test_a_talk_and_a_new_one(page: Browser, running: Running) -> None:
   assert prompts[0] == prompts[1], "the old conversation was sent again"
 
 
-def test_an_answer_streams_in_and_stops(page: Browser, running: Running) -> None:
-  held = threading.Event()
+def test_an_answer_streams_in_and_stops(page: Browser, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+  held, engine, taken = threading.Event(), running.session.engine, itertools.count()
+  step = engine.step
+
+  def held_back() -> Any:
+    if next(taken) == 20:  # of the answer's many: no more tokens until the page has stopped it
+      held.wait(20)
+    return step()
+
+  monkeypatch.setattr(engine, "step", held_back)
   with page.quiet(running.url):
     say(page, "Hello")
     page.until("document.querySelector('article.assistant')?.innerText.length > 1")
-    running.server.worker.call(lambda: held.wait(20))  # no more tokens until the page has stopped it
     assert page.text("#send") == "Stop"
     page.click_on("#send")
     page.until(IDLE)
