@@ -44,9 +44,8 @@ class SlideBack:
     left = [(int(n) + sum(pads) - gap * (k - 1) - 1) % step for n, pads, k, gap, step in each_axis]  # no window has it
     back = gradient.conv_transpose2d(w, None, groups, self.stride, self.dilation, flat, left)
     padded, strided = pad_last(source, list(self.padding)), any(step > 1 for step in self.stride)
-    if strided and not any(
-      int(n) % step for n, step in zip(source.shape[2:], self.stride)
-    ):  # else it is stored already
+    is_cut = any(int(n) % step for n, step in zip(source.shape[2:], self.stride))  # from what is stored already
+    if strided and not is_cut:
       back = back.contiguous()  # its lanes are channels: what comes after would read images across them
     if not strided or out > groups:  # few windows of one channel meet an element
       padded = padded.contiguous()
