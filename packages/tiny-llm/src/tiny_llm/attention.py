@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import product
 
 from tiny_llm.cache import Cache
 from tiny_llm.quantised.packing import LANES
@@ -109,17 +110,17 @@ def _scores(heads: Heads, scores: UOp, q: UOp, keys: UOp, key_scales: UOp, windo
   which count for nothing."""
   size, scales, rows = heads.size, heads.scales, heads.rows
   block, lane = UOp.range(heads.place // LANES + 1, 1), UOp.range(LANES, 2)
-  most = max(min(size, -(-SUMS // len(rows))), scales)
-  parts = next(n for n in range(most, 0, -1) if size % n == 0 and heads.scaled % (size // n) == 0)
-  term = UOp.range(size // parts, 3, AxisType.REDUCE)
+  most = -(-SUMS // len(rows) // max(scales, 1))
+  parts = next(n for n in range(min(most, heads.scaled), 0, -1) if heads.scaled % n == 0)  # of each scale
+  term = UOp.range(heads.scaled // parts, 3, AxisType.REDUCE)
   at = block * LANES + lane
   sums: list[list[UOp]] = [[] for _ in rows]
-  for part in range(parts):
-    column = term + part * (size // parts)
+  for group, part in product(range(max(scales, 1)), range(parts)):
+    column = group * heads.scaled + term * parts + part  # an iteration reads what lies together
     key = keys.index(heads.base + (block * size + column) * LANES + lane).load().cast(dtypes.float32)
     scale = None
     if scales:
-      place_of_scale = (heads.head * (heads.room // LANES) + block) * scales + part * (size // parts) // heads.scaled
+      place_of_scale = (heads.head * (heads.room // LANES) + block) * scales + group
       scale = key_scales.index(place_of_scale * LANES + lane).load().cast(dtypes.float32)
     for row, terms in zip(rows, sums):
       found = (q.index(row.numbers + column).load() * key).reduce(Ops.ADD, term)
