@@ -342,3 +342,13 @@ def test_forked_child_opens_devices_afresh_that_do_not(kernels: Any, monkeypatch
       os._exit(status)
   assert os.waitpid(child, 0)[1] == 0
   assert kernels.values(kept) == [1.0]
+
+
+def test_loaded_kernels_keep_nothing_but_themselves(kernels: Any) -> None:
+  source, out = kernels.buffer([1.0, 2.0, 3.0, 4.0]), kernels.buffer(size=1)
+  linear = kernels.linear(kernels.prefix(out, source, UOp.variable("kept", 1, 4).bind(3)))
+  (call,) = linear.src
+  assert call.src[0].key and all("key" in u.__dict__ for u in call.src[0].toposort)
+  run(linear)
+  inside = [u for u in call.src[0].toposort[:-1] if u.ranges and u.op is not Ops.RANGE]
+  assert inside and not any("key" in u.__dict__ for u in inside)

@@ -11,6 +11,7 @@ from weakref import ref
 import pytest
 
 from tiny_uop import AxisType, Ops, UOp, dtypes, live_nodes, simplify
+from tiny_uop.node import forget
 
 x = UOp.variable("x", 0, 9)
 
@@ -180,3 +181,18 @@ def test_what_is_dropped_is_freed_at_once() -> None:
     assert live_nodes() == before
   finally:
     gc.enable()
+
+
+def test_what_is_forgotten_is_computed_again() -> None:
+  loop = UOp.range(8, 4711)
+  top = (loop * 3 + x) * 5
+  asked = [(u, u.key, u.vmin, u.vmax, u.ranges) for u in top.toposort]
+  x.__dict__["of somebody else"] = loop.__dict__["of somebody else"] = 1
+  try:
+    forget(top)
+    assert "key" in top.__dict__, "what is asked for is kept"
+    assert not {name for u in top.toposort[:-1] for name in u.__dict__} & {"key", "_bounds", "_around", "_below"}
+    assert "of somebody else" in x.__dict__ and "of somebody else" in loop.__dict__
+    assert [(u, u.key, u.vmin, u.vmax, u.ranges) for u in top.toposort] == asked
+  finally:
+    del x.__dict__["of somebody else"], loop.__dict__["of somebody else"]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_answers: set[str] = set()
+"""Names under which nodes keep what was computed of them."""
+
 
 class cached(Generic[T]):
   """A property of an immutable node, computed at first use and kept in the node."""
@@ -27,6 +30,7 @@ class cached(Generic[T]):
 
   def __set_name__(self, owner: type, name: str) -> None:
     self.name = name
+    _answers.add(name)
 
   @overload
   def __get__(self, node: None, owner: type) -> Self: ...
@@ -71,8 +75,8 @@ class recursive(cached[T]):
       if stack[-1] is top:
         known[name] = compute(top)
         stack.pop()
-    value: T = node.__dict__[name]
-    return value
+    known = node.__dict__
+    return known[name] if name in known else compute(node)  # another thread may have called `forget`
 
 
 def kept(compute: Callable[[UOp], T]) -> Callable[[UOp], T]:
@@ -80,16 +84,30 @@ def kept(compute: Callable[[UOp], T]) -> Callable[[UOp], T]:
   must not hold the node itself, which would never be freed then, and nobody may change it.
   """
   name = f"{compute.__module__}.{compute.__qualname__}"
+  _answers.add(name)
 
   @wraps(compute)
   def known(node: UOp) -> T:
     values = node.__dict__
-    if name not in values:
-      values[name] = compute(node)
-    found: T = values[name]
-    return found
+    found: Any = values.get(name, values)  # in one look: another thread may call `forget`
+    if found is values:
+      found = values[name] = compute(node)
+    return found  # type: ignore[no-any-return]
 
   return known
+
+
+def forget(node: UOp) -> None:
+  """Drops what the nodes below this one keep of what was computed of them (`cached`, `kept`): it is computed anew.
+  For graphs that live long and are hardly looked at any more: it takes more memory than the nodes."""
+  for below in node._below:
+    known = below.__dict__
+    # a node inside of a loop is in no tensor's graph, so that no thread keeps anything else in it meanwhile
+    if known.get("_around") and _answers.issuperset(known):
+      known.clear()
+    else:
+      for name in _answers.intersection(known):
+        known.pop(name, None)
 
 
 class _Entry(ref["Node"]):

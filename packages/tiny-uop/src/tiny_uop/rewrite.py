@@ -195,7 +195,7 @@ class _Rewriter:
       if tried or (new := rewrite(form, ctx)) is None:
         done[node] = done[form] = form
         if mark:
-          form.__dict__[mark] = history or all(s.__dict__[mark] for s in form.src)
+          form.__dict__[mark] = history or all(s.__dict__.get(mark) for s in form.src)  # see `forget`
       elif new in done:
         done[node] = done[form] = done[new]
       else:

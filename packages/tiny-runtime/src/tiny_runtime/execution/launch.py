@@ -21,6 +21,7 @@ from tiny_runtime.units import short
 from tiny_uop import Ops, UOp, collective_of, native_of
 from tiny_uop.context import BEAM, CACHELEVEL, DEBUG
 from tiny_uop.locks import shared_lock, undivided
+from tiny_uop.node import forget
 from tiny_uop.origins import Origin, origins_of
 
 
@@ -81,6 +82,7 @@ def load_kernel(kernel: UOp, opened: OpenDevice) -> Loaded:
     end(start, "load", made.name, opened.name, key=made.key)
   with _lock:
     _loaded.setdefault(kernel, {})[key] = made
+  forget(kernel)  # it is in every schedule and captured graph, which only ask which one it is
   return made
 
 
