@@ -141,16 +141,14 @@ class Kernels:
   """The kernels of a workload, compiled for a number of threads and timed on one thread of this machine."""
 
   def __init__(self, name: str, seconds: float) -> None:
-    from suite.launching import kernels_of
-
     from tiny_runtime_cpu import CPUDevice
 
-    self.asts, self.seconds, self.device = kernels_of(name), seconds, CPUDevice()
+    self.name, self.seconds, self.device = name, seconds, CPUDevice()
     self._timed: dict[bytes, float] = {}
 
   def divided_for(self, threads: int, uneven: bool = False) -> list[Kernel]:
     """As they are compiled on a machine with so many, some of them slower where it is uneven."""
-    from suite.launching import launcher, memory_for
+    from suite.launching import kernels_of, launcher, memory_for
 
     from tiny_runtime.execution import measure
     from tiny_runtime_cpu import host_arch
@@ -159,7 +157,7 @@ class Kernels:
 
     compiler = CPUCompiler(replace(host_arch(), threads=many(threads * (UNEVEN_SHARES if uneven else 1))))
     made = []
-    for ast in self.asts:
+    for ast in kernels_of(self.name, many(threads)):
       binary = compiler.compile(ast)
       program: Any = self.device.load(binary)
       if binary.code not in self._timed:

@@ -11,8 +11,10 @@ from suite.tinygrad_like import Ours
 from suite.workloads import all_workloads
 
 
-def kernels_of(name: str) -> list[Any]:
-  """The kernels of a workload, ready to be compiled."""
+def kernels_of(name: str, threads: int = 0) -> list[Any]:
+  """The kernels of a workload, ready to be compiled, as they are where so many threads share them (0: few)."""
+  from tiny_sched import schedule
+  from tiny_tensor.realize import local_memory
   from tiny_uop import Ops
 
   (workload,) = [w for w in all_workloads(False) if w.name == name]
@@ -20,7 +22,9 @@ def kernels_of(name: str) -> list[Any]:
   weights, inputs = workload.arrays()
   tensors = workload.tensors(library, inputs)
   result = workload.program(library, {k: library.tensor(w) for k, w in weights.items()}, *tensors)
-  return list(dict.fromkeys(item.ast for item in result.schedule() if item.ast.op is Ops.SINK))
+  first, *others = result if isinstance(result, tuple) else (result,)
+  calls = schedule(first.graph(*others), local_memory, lambda device: threads).src
+  return list(dict.fromkeys(call.src[0] for call in calls if call.src[0].op is Ops.SINK))
 
 
 def names_of(only: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ class CPUBackend:
   """The processors of this machine, as several devices: each has memory of its own, and all share the threads. A
   program for several devices runs on one machine so; it is no faster than on one device."""
 
-  api = (1, 9)
+  api = (1, 10)
   ir = (1, 1)
 
   def probe(self) -> Sequence[str] | Unavailable:

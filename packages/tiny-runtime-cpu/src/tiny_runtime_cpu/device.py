@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tiny_runtime import Binary, Capabilities, DeviceInfo, GraphChange, GraphCopy, GraphKernel
 from tiny_runtime.llvm import compile_assembly
 from tiny_runtime_cpu.graph import Graph, Times
-from tiny_runtime_cpu.host import FORMS, has_uneven_cores, host_arch, memory_bytes
+from tiny_runtime_cpu.host import FORMS, cpu_limit, has_uneven_cores, host_arch, many, memory_bytes
 from tiny_runtime_cpu.machine import PASSES
 from tiny_runtime_cpu.memory import Allocator, Block
 from tiny_runtime_cpu.pool import Pool, has_native_functions, native_functions
@@ -42,6 +42,7 @@ class CPUDevice:
     graphs = has_native_functions()
     capabilities = Capabilities(
       dtypes=names,
+      threads=many(cpu_limit()),
       atomics=HOST_UPDATES,
       fused_multiply_add=host_arch().fuses,
       host_mapped=True,

@@ -18,7 +18,7 @@ from tiny_runtime.errors import Unavailable
 from tiny_uop import UOp
 from tiny_uop.records import dataclass
 
-API: tuple[int, int] = (1, 9)
+API: tuple[int, int] = (1, 10)
 """Version of this contract. The major is also in the entry-point group's name. A plugin's `api` must have this major,
 and a minor not above."""
 
@@ -64,6 +64,9 @@ class Capabilities:
   """Bytes of memory shared by a workgroup. 0: no workgroups, so no LOCAL loops and no BARRIER."""
   max_local_size: int = 1
   """Most threads in one workgroup."""
+  threads: int = 0
+  """Without workgroups: how many threads share the outermost loop of a kernel, about. 0: few, for which a kernel whose
+  sums are long need not be two, so that they share the terms as well. (Since 1.10.)"""
   atomics: frozenset[str] = frozenset()
   """Updates of memory that threads may make at once, e.g. `"GLOBAL ADD int32"`: in which memory (GLOBAL or LOCAL), by
   which operation of a STORE's Accumulate, of which type; `tiny_uop.updates` makes them. (Since 1.4.)"""

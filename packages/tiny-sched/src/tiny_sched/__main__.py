@@ -43,6 +43,10 @@ def _parser() -> argparse.ArgumentParser:
     "--local-memory", metavar="DEVICE=BYTES,…", type=_sizes, default={},
     help="what threads of a workgroup share; 0: no workgroups, as on a processor. For pass blocks",
   )  # fmt: skip
+  parser.add_argument(
+    "--threads", metavar="DEVICE=COUNT,…", type=_sizes, default={},
+    help="how many threads share a kernel, where there are many. For pass kernels",
+  )  # fmt: skip
   return parser
 
 
@@ -72,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
   if options.passes:
     write_text(list_passes(PASSES), options.output)
     return 0
-  passes = selected(passes_for(options.local_memory.get), options)
+  passes = selected(passes_for(options.local_memory.get, lambda device: options.threads.get(device, 0)), options)
   graph = read_graph(options.input)
   _check(graph, passes[0])
   normal = normalise(graph.root)

@@ -47,7 +47,7 @@ def kernel_of(item: ScheduleItem) -> Kernel:
     for i, p in enumerate(regions)
   ])  # fmt: skip
   first: dict[BufferRegion, int] = {}
-  body, used, variables = _final(start, tuple([first.setdefault(p, i) for i, p in enumerate(regions)]))
+  body, used, variables = final(start, tuple([first.setdefault(p, i) for i, p in enumerate(regions)]))
   return Kernel(body, tuple([regions[i] for i in used]), variables, item.device, item.nodes)
 
 
@@ -88,7 +88,7 @@ def _from_first_read(body: UOp, sizes: tuple[int, ...]) -> tuple[UOp, dict[int, 
 
 
 @memoised
-def _final(body: UOp, memory: tuple[int, ...]) -> tuple[UOp, tuple[int, ...], tuple[UOp, ...]]:
+def final(body: UOp, memory: tuple[int, ...]) -> tuple[UOp, tuple[int, ...], tuple[UOp, ...]]:
   """(kernel, the old number of each of its PARAMs, its variables) of a body in whose PARAM i there is the memory of
   PARAM `memory[i]`. Layers of equal sizes ask for the same.
   """

@@ -23,6 +23,8 @@ from tiny_uop.passes import Pass
 LocalMemory = Callable[[str], int | None]
 """Bytes of memory that the threads of a workgroup share on a device; 0 where there are no workgroups, and kernels are
 loops in order, on few threads; None where nobody knows."""
+Threads = Callable[[str], int]
+"""How many threads share a kernel on a device; 0: few, or nobody knows."""
 
 
 def per_device(sink: UOp) -> UOp:
@@ -55,12 +57,17 @@ def _is_no_kernel(u: UOp) -> bool:
   return not is_kernel(u)
 
 
-def cut_into_kernels(sink: UOp) -> UOp:
-  """Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER."""
+def cut_into_kernels(sink: UOp, threads: Threads) -> UOp:
+  """Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER. Where many threads
+  share a kernel, long sums with few results are two."""
   try:
     # what nodes know of themselves is used again by the steps that follow, so the context stays until the last one
     context = rangeify(value_nodes(sink))
     kernels = [kernel_of(item) for item in merge_kernels(ordered(context.items, context.versions))]
+    if any(threads(k.device) for k in kernels if k.body.op is Ops.SINK):
+      with undivided:  # few machines have so many
+        from tiny_sched.split_sums import split_sums
+      kernels = split_sums(kernels, threads)
   finally:
     clear_memos()
   for kernel in kernels:
@@ -91,15 +98,21 @@ def unknown(device: str) -> int | None:
   return None
 
 
-def passes_for(local_memory: LocalMemory) -> tuple[Pass, ...]:
-  """The passes from a tensor graph to a schedule, in order. `local_memory` says what threads share on a device."""
+def few(device: str) -> int:
+  """The threads of a device of which nobody knows more than its name."""
+  return 0
+
+
+def passes_for(local_memory: LocalMemory, threads: Threads = few) -> tuple[Pass, ...]:
+  """The passes from a tensor graph to a schedule, in order. `local_memory` says what the threads of a workgroup share
+  on a device, `threads` how many share a kernel where there are no workgroups."""
   return (
     Pass("devices", "Values on several devices become a graph on each, with copies between them.", per_device),
     Pass("simplify", "Movement, constants and reductions of the tensor graph take a simple form.", simplify_graph),
     Pass("blocks", "Sums weighted by a softmax (attention) become kernels of blocks, which never hold all weights.",
          partial(in_blocks, local_memory=local_memory)),
     Pass("kernels", "Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER.",
-         cut_into_kernels),
+         partial(cut_into_kernels, threads=threads)),
     Pass("memory", "Temporaries become views of one arena per device; those never alive together may share bytes.",
          plan_memory, takes=Ops.LINEAR),
   )  # fmt: skip

@@ -364,7 +364,7 @@ def plan_tensors(tensors: Sequence[TensorBase], by_host: bool = False) -> tuple[
     if active is not None and active.stays is not None:
       linear = schedule_with_constants(plan.sink(), active.stays)
     else:
-      linear = schedule(plan.sink(), local_memory)
+      linear = schedule(plan.sink(), local_memory, threads)
   plan.keep_written(linear)
   return linear, plan
 
@@ -375,16 +375,22 @@ def schedule_with_constants(sink: UOp, stays: Callable[[UOp], bool]) -> UOp:
 
   sink, constants = constants_first(without_gradients(sink), stays)
   if not constants:
-    return schedule(sink, local_memory)
+    return schedule(sink, local_memory, threads)
   memory = {c: buffer_for(c) for c in constants}
-  before = schedule(UOp.sink(*[stored(buffer, view, c.src[0]) for c, (buffer, view) in memory.items()]), local_memory)
-  after = schedule(replaced(sink, {c: view for c, (_, view) in memory.items()}), local_memory)
+  first = UOp.sink(*[stored(buffer, view, c.src[0]) for c, (buffer, view) in memory.items()])
+  before = schedule(first, local_memory, threads)
+  after = schedule(replaced(sink, {c: view for c, (_, view) in memory.items()}), local_memory, threads)
   return after.with_src((*before.src, *after.src))
 
 
 def local_memory(device: str) -> int:
   """Bytes that the threads of a workgroup share on a device; 0: it has no workgroups."""
   return Device.opened(device).capabilities.local_memory
+
+
+def threads(device: str) -> int:
+  """How many threads share a kernel on a device; 0: few."""
+  return Device.opened(device).capabilities.threads
 
 
 def separate(tensors: Sequence[TensorBase]) -> None:

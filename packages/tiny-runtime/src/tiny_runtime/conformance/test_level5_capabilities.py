@@ -48,6 +48,7 @@ SUITES = {
   "test_level3_accumulate": ["atomics"],
   "test_level5_capabilities": [
     "kernels",
+    "threads",
     "host_mapped",
     "host_import",
     "persistent",
@@ -83,6 +84,9 @@ def test_record_is_consistent(target: Target) -> None:
   demand(record.kernels, "kernels is False: a device that runs none is storage, no backend", look_at=look_at)
   demand(record.max_local_size >= 1, "max_local_size", expected="at least 1", got=record.max_local_size)
   demand(record.local_memory >= 0, "local_memory", expected="0 or more bytes", got=record.local_memory)
+  demand(record.threads >= 0, "threads", expected="0 or more", got=record.threads, look_at=look_at)
+  what = "threads and local_memory: threads of workgroups are the kernel's, and not counted"
+  demand(not (record.threads and record.local_memory), what, got=(record.threads, record.local_memory), look_at=look_at)
   demand(info.memory >= 0, "info.memory", expected="bytes; 0 if not known", got=info.memory)
   both = (record.local_memory > 0) == (record.max_local_size > 1)
   what = "local_memory and max_local_size: a workgroup has both, several threads and memory that they share"
