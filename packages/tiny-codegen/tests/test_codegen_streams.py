@@ -10,7 +10,8 @@ import pytest
 from codegen_kernels import data, garbage, loop, over, param
 
 from tiny_codegen import cpu_target
-from tiny_codegen.opt.vectors import CHAINS, LONG, STREAMS, choose_opts
+from tiny_codegen.cost_model import CostModel
+from tiny_codegen.opt.vectors import STREAMS, choose_opts
 from tiny_uop import KernelInfo, Ops, OptOps, UOp
 
 WIDE = cpu_target("x86_64", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")).target
@@ -48,10 +49,12 @@ def rows_at_once(kernel: UOp, threads: int = 2) -> list[object]:
 
 def test_sums_of_one_register_are_made_side_by_side(run_kernel: Any) -> None:
   """One of them would wait for each of its additions; 64 numbers at once have four registers of their own."""
-  assert rows_at_once(of_channels(512, 32, 400)) == [CHAINS[0]]
+  assert rows_at_once(of_channels(512, 32, 400)) == [CostModel.chains[0]]
   assert rows_at_once(of_channels(512, 32, 1024)) == []
   assert rows_at_once(of_channels(64, 32, 400)) == [], "what takes little time is not worth a larger kernel"
-  assert rows_at_once(of_channels(1, 32, 16 * LONG - 16)) == [], "a short one ends before it waits"
+  assert rows_at_once(of_channels(1, 32, 16 * CostModel.chained_additions - 16)) == [], (
+    "a short one ends before it waits"
+  )
   images, channels, size = 8, 16, 80
   x = data(images, channels, size)
   opts = choose_opts(of_channels(512, 32, 400), WIDE)

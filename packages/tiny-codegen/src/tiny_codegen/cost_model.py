@@ -173,6 +173,15 @@ class CostModel:
   panels_row: int = 2048
   """Bytes of a row of panels that are packed together, at most: longer ones take no less time."""
 
+  # *** sums that are no products ***
+
+  chains: tuple[int, ...] = (4, 2)
+  """Sums that are made side by side, where one of them has one register, so that additions need not wait."""
+  chained_additions: int = 16
+  """Additions of vectors: where a sum has fewer, the next one begins before they wait for each other."""
+  chained_bytes: int = 16 << 20
+  """Bytes: a kernel that reads less is not worth the text of several sums."""
+
   # *** threads ***
 
   shared_passes: int = 8

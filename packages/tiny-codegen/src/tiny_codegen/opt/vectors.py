@@ -55,9 +55,6 @@ TILE_ROWS = (8, 6, 5, 4, 7, 3, 2)
 MANY_PARTS = 16  # of a kernel
 FEW = 4  # how many times more bytes are read once than are read again for each row
 STREAMS = 4  # rows that are read side by side: memory has more than one page at work
-CHAINS = (4, 2)  # sums that are made side by side, where one of them has one register
-LARGE = 16 << 20  # bytes: a kernel that reads less is not worth more text
-LONG = 16  # additions of vectors: where a sum has fewer, the next one begins before they wait for each other
 FAR = 4096  # bytes from a row to the next, at least
 ROWS, PIECE = 8, 256  # of a matrix that are read together, and how much of each
 
@@ -368,7 +365,7 @@ class Chooser(TilingChooser):
         amount, padding = rows
         if self.take(*padding, Opt(OptOps.UPCAST, loop.arg[0], amount)):
           room //= amount
-    if not loops and self.registers == 1 and touched(self.root.toposort) >= LARGE:
+    if not loops and self.registers == 1 and touched(self.root.toposort) >= self.target.cost.chained_bytes:
       self._chains()
 
   def _chains(self) -> None:
@@ -378,7 +375,7 @@ class Chooser(TilingChooser):
     for reduce in [u for u in self.root.toposort if u.op is Ops.REDUCE]:
       lanes = frozenset(r for r in reduce.src[1:] if kind(r) is AxisType.VECTOR)
       loads = [u for u in reduce.src[0].toposort if u.op is Ops.LOAD and not u.ranges.isdisjoint(lanes)]
-      if not loads or iterations(reduce.src[1:]) < LONG * iterations(lanes):
+      if not loads or iterations(reduce.src[1:]) < self.target.cost.chained_additions * iterations(lanes):
         return
       if any(stride(u.src[0].src[1], r) != 1 for u in loads for r in lanes):
         return
@@ -392,7 +389,7 @@ class Chooser(TilingChooser):
     if loop is None or size is None:
       return
     body, threads = nodes_of_body(self.root, loop), self.target.threads
-    for count in CHAINS:
+    for count in self.target.cost.chains:
       parts = size // count
       even = parts % threads == 0 or parts >= threads * SHARES
       if size % count == 0 and even and count * body <= MAX_NODES and count <= self.target.vector_registers // 2:
