@@ -239,9 +239,9 @@ def test_a_conversation_in_a_terminal(path: Path, tmp_path: Path) -> None:
     until(b"(1 messages in", 1)
     assert json.loads(saved.read_text()) == [{"role": "system", "content": "Be brief."}]
     saved.write_text(json.dumps(messages))
-    os.write(terminal, f"/load {saved}\n/load nothing.json\n/help\n".encode())
+    os.write(terminal, f"/load {saved}\n/load nothing.json\n/halp me\n".encode())
     until(b"/system TEXT", 1)
-    assert b"nothing.json" in output
+    assert b"nothing.json" in output and b"there is no command /halp:" in output
     os.write(terminal, b"zq%" * 500 + b"\n")  # more than there is room for
     until(b"/reset begins anew", 1)
     wait(has_ended, press=b"\x04")

@@ -25,10 +25,10 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
   return model, small.llama_logits(held, TOKENS)
 
 
-def test_activations_of_8_bits_change_little(tmp_path: Path) -> None:
-  held = small.write_llama(
-    tmp_path / "a.gguf", small.weights_of(np.random.default_rng(0)), gguf.GGMLQuantizationType.Q8_0
-  )
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+def test_activations_of_8_bits_change_little(tmp_path: Path, name: str) -> None:
+  kind = gguf.GGMLQuantizationType[name]
+  held = small.write_llama(tmp_path / "a.gguf", small.weights_of(np.random.default_rng(0)), kind)
   model = load_model(open_checkpoint(tmp_path / "a.gguf"), context=64)
   expected, at, parts = small.llama_logits(held, TOKENS), 0, []
   for count in (5, 2, 16, 4, 9, 4):  # as many are computed as there are

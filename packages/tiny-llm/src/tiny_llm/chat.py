@@ -89,7 +89,7 @@ class Conversation:
       self.messages = _messages(Path(rest).expanduser())
       self._say(f"{len(self.messages)} messages")
     else:
-      print(HELP, file=sys.stderr)
+      print(HELP if name == "/help" else f"there is no command {name}:\n{HELP}", file=sys.stderr)
     return True
 
   def _say(self, text: str) -> None:
