@@ -71,19 +71,17 @@ class Channel:
     put = Record("Nvc56fControl", self.userd)["GPPut"]
     if put >= self.entries:
       raise Misuse(f"GP_PUT is {put} in a ring of {self.entries} entries")
-    with self.model.store.working():
-      while self.put != put:
-        entry, segment, size = b"", 0, 0
-        try:
-          place = self.space.reach(self.ring + 8 * self.put, 8, what="a ring's entry")
-          entry = ctypes.string_at(place, 8)
-          segment, size = self._segment(entry)
-          self.space.reach(segment, size, what="a pushbuffer")
-          data = ctypes.string_at(segment, size)
-        except MmuFault:
-          data = b""  # told when it is fetched
-        self.seen.append((self.put, entry, segment, data))
-        self.put = (self.put + 1) % self.entries
+    read = self.model.store.read
+    while self.put != put:
+      entry, segment, size = b"", 0, 0
+      try:
+        entry = read(self.space.reach(self.ring + 8 * self.put, 8, what="a ring's entry"), 8)
+        segment, size = self._segment(entry)
+        data = read(self.space.reach(segment, size, what="a pushbuffer"), size)
+      except MmuFault:
+        data = b""  # told when it is fetched
+      self.seen.append((self.put, entry, segment, data))
+      self.put = (self.put + 1) % self.entries
 
   def _segment(self, entry: bytes) -> tuple[int, int]:
     """Address and bytes of what an entry names."""

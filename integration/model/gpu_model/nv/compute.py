@@ -421,7 +421,7 @@ class Compute(Engine):
     gpu.launched.append(made.signature.name)
     place = address + program.parameters
     buffers = [Buffer(place, max(8, program.parameter_bytes), "the parameters", False)]
-    buffers += [Buffer(m.address, m.size, f"memory {m.address:#x}", m.writable) for m in self.space.mappings]
+    buffers += self.space.buffers
     self.flushed = given.membar == L1_SYSMEMBAR and (self.flushed or not self.results)
     self.results = True
     options = self.channel.model.options or Options(checking=False)

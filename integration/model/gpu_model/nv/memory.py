@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from gpu_model.machine import Buffer
 from gpu_model.nv.errors import MmuFault, Refusal, Status
 
 PAGE = 4096
@@ -85,6 +86,8 @@ class Space:
 
   mappings: list[Mapping] = field(default_factory=list)
   starts: list[int] = field(default_factory=list)
+  buffers: list[Buffer] = field(default_factory=list)
+  """The mappings as the machine that runs kernels wants them."""
 
   def add(self, mapping: Mapping) -> None:
     """Another one. Raises Refusal where there is one already."""
@@ -93,11 +96,12 @@ class Space:
     place = bisect_right(self.starts, mapping.address)
     self.mappings.insert(place, mapping)
     self.starts.insert(place, mapping.address)
+    self.buffers.insert(place, Buffer(mapping.address, mapping.size, f"memory {mapping.address:#x}", mapping.writable))
 
   def remove(self, mapping: Mapping) -> None:
     """It is no longer."""
     place = self.mappings.index(mapping)
-    del self.mappings[place], self.starts[place]
+    del self.mappings[place], self.starts[place], self.buffers[place]
 
   def overlap(self, address: int, size: int) -> Mapping | None:
     """A mapping that has one of these addresses."""
@@ -140,6 +144,8 @@ class Store:
     self.places: dict[int, Place] = {}
     self.reserved: dict[int, int] = {}
     self.open = 0
+    self.unseen: list[tuple[int, int]] | None = None
+    """Where runs of places begin that the host has not mapped, with their bytes; None: places have changed."""
 
   def close(self) -> None:
     """The bytes are gone, and the addresses are free."""
@@ -147,7 +153,7 @@ class Store:
       _munmap(address, place.size)
     for address, nbytes in self.reserved.items():
       _munmap(address, nbytes)
-    self.places, self.reserved = {}, {}
+    self.places, self.reserved, self.unseen = {}, {}, None
     os.close(self.descriptor)
 
   # *** memory ***
@@ -209,6 +215,7 @@ class Store:
       known = self.places[found] = Place(size, physical, offset)
       physical.uses += 1
       address = found
+    self.unseen = None
     if host:
       known.hosts += 1
       _libc().mprotect(address, size, READ_WRITE)
@@ -219,6 +226,7 @@ class Store:
   def displace(self, address: int, host: bool) -> None:
     """One mapping less there."""
     known = self.places[address]
+    self.unseen = None
     known.hosts, known.gpus = known.hosts - host, known.gpus - (not host)
     if known.hosts or known.gpus:
       if not known.hosts and self.guarded and not self.open:
@@ -246,22 +254,46 @@ class Store:
     del self.reserved[address]
     _munmap(address, nbytes)
 
+  def read(self, address: int, size: int) -> bytes:
+    """Bytes at an address that a GPU has, whether the host has mapped it or not."""
+    found = b""
+    while len(found) < size:
+      at = address + len(found)
+      base = max(place for place in self.places if place <= at)
+      place = self.places[base]
+      offset = place.physical.offset + place.offset + at - base
+      found += os.pread(self.descriptor, min(size - len(found), base + place.size - at), offset)
+    return found
+
   @contextmanager
   def working(self) -> Iterator[None]:
     """While GPUs work, all that they have can be used."""
     self.open += 1
     try:
-      if self.open == 1 and self.guarded:
-        for address, place in self.places.items():
-          if not place.hosts:
-            _libc().mprotect(address, place.size, READ_WRITE)
+      if self.open == 1:
+        self._protect(READ_WRITE)
       yield
     finally:
       self.open -= 1
-      if not self.open and self.guarded:
-        for address, place in self.places.items():
-          if not place.hosts:
-            _libc().mprotect(address, place.size, NONE)
+      if not self.open:
+        self._protect(NONE)
+
+  def _protect(self, protection: int) -> None:
+    """Of all that the host has not mapped: of memory side by side at once, as there can be hundreds."""
+    if not self.guarded:
+      return
+    if self.unseen is None:
+      self.unseen = []
+      for address, place in sorted(self.places.items()):
+        if place.hosts:
+          continue
+        if self.unseen and sum(self.unseen[-1]) == address:
+          self.unseen[-1] = self.unseen[-1][0], self.unseen[-1][1] + place.size
+        else:
+          self.unseen.append((address, place.size))
+    change = _libc().mprotect
+    for address, size in self.unseen:
+      change(address, size, protection)
 
 
 def _punch(descriptor: int, offset: int, size: int) -> None:
