@@ -443,10 +443,24 @@ class Client:
     }  # fmt: skip
     return {name: value for name, value in wanted.items() if name in places}
 
+  @staticmethod
+  def bank_of(values: dict[str, int]) -> int:
+    """The address of constant bank 0 in a QMD."""
+    stem, end, shift = "CONSTANT_BUFFER_ADDR", "", 0
+    if f"{stem}_LOWER_SHIFTED6" in values:
+      end, shift = "_SHIFTED6", 6
+    return (values.get(f"{stem}_UPPER{end}", 0) << 32 | values.get(f"{stem}_LOWER{end}", 0)) << shift
+
   def qmd(self, values: dict[str, int], layout: str = "", place: int = 0) -> int:
-    """A QMD in memory; where it is."""
+    """A QMD in memory; where it is. Its sizes are in constant bank 0, too, if that is memory."""
     layout = layout or layouts(self.chip.classes[2])[0]
-    number = 0
+    number, bank = 0, self.bank_of(values)
+    if any(begin <= bank < begin + nbytes and not local for begin, (_, nbytes, local) in self.blocks.items()):
+      grid = "GRID" if "GRID_WIDTH" in values else "CTA_RASTER"
+      block = [values[f"CTA_THREAD_DIMENSION{axis}"] for axis in range(3)]
+      blocks = [values[f"{grid}_{axis}"] for axis in ("WIDTH", "HEIGHT", "DEPTH")]
+      for at, sizes in zip(self.chip.sizes, (block, blocks)):
+        ctypes.memmove(bank + at, struct.pack("<3I", *sizes), 12)
     for name, value in values.items():
       field, _, index = name.partition(":")
       number = bits_of(number, TABLES["qmd"][layout][field], value, int(index or 0))

@@ -18,6 +18,7 @@ from gpu_model.nv.model import Model
 from gpu_model.nv_backend import ModelBackend
 from gpu_model.toolchain import compiler
 from tiny_runtime import Binary, GraphCopy, GraphKernel
+from tiny_runtime.hcq import Kernel
 from tiny_runtime_nv.kernel_driver import commands, kernels
 from tiny_runtime_nv.kernel_driver.channel import Channel
 from tiny_runtime_nv.kernel_driver.kernels import NVKernel
@@ -188,6 +189,10 @@ def _windows(patch: pytest.MonkeyPatch) -> None:
   patch.setattr(NVKernel, "of", classmethod(of))
 
 
+def _sizes(patch: pytest.MonkeyPatch) -> None:
+  patch.setattr(NVKernel, "arguments", Kernel.arguments)
+
+
 def _subchannel(patch: pytest.MonkeyPatch) -> None:
   for module in (commands, __import__("tiny_runtime_nv.kernel_driver.hardware", fromlist=["COPY"])):
     patch.setattr(module, "COPY", 2)
@@ -239,6 +244,7 @@ MUTATIONS: dict[str, Patch] = {
   "another token": _token,
   "windows the other way round": _windows,
   "another subchannel": _subchannel,
+  "no sizes for those who ask": _sizes,
 }
 
 

@@ -98,6 +98,15 @@ def _no_windows(client: Client) -> None:
   client.launch(client.qmd(client.fields(code, found, client.host(4096))))
 
 
+def _other_sizes(client: Client) -> None:
+  """The sizes in the constants are those of a launch before."""
+  code, found = client.program(DOUBLE)
+  bank = client.constants(found)
+  qmd = client.qmd(client.fields(code, found, bank))
+  ctypes.c_uint32.from_address(bank + client.chip.sizes[1]).value = 7
+  client.launch(qmd)
+
+
 def _other_remap(client: Client) -> None:
   client.method(COPIES, "SET_REMAP_COMPONENTS", 3 << 16)
   client.transfer(client.host(4096), client.host(4096), 4, 0x586)
@@ -126,6 +135,7 @@ MISUSED: dict[str, tuple[Callable[[Client], None], str]] = {
   "a barrier that there is not": (lambda c: _launch(c, CWD_MEMBAR_TYPE=2), "CWD_MEMBAR_TYPE 2"),
   "constants of nothing": (lambda c: _launch(c, CONSTANT_BUFFER_SIZE_SHIFTED4=0), "bank 0 of 0 bytes"),
   "constants without windows": (_no_windows, "c[0][0x18] is 0x0"),
+  "sizes of another launch": (_other_sizes, "sizes (7, 1, 1), and the launch (1, 1, 1)"),
   "PTX that is not known": (lambda c: _launch(c, DOUBLE.replace("add.s32", "vadd.s32")), "cannot run this PTX"),
   "a copy of a kind that is not known": (
     lambda c: c.transfer(c.host(4096), c.host(4096), 64, 0x186 | 1 << 22), "LAUNCH_DMA with VPRMODE",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -406,6 +407,9 @@ class Compute(Engine):
     for place, window, name in zip(chip.windows, windows, ("shared", "local")):
       if (found := int.from_bytes(data[place : place + 8], "little")) != window:
         raise Misuse(f"c[0][{place:#x}] is {found:#x}, and the window of {name} memory {window:#x}")
+    for place, sizes in zip(chip.sizes, (given.block, given.grid)):
+      if (there := struct.unpack_from("<3I", data, place)) != sizes:
+        raise Misuse(f"c[0][{place:#x}] has the sizes {there}, and the launch {sizes}")
 
   def _run(self, given: Launch, program: Program) -> None:
     gpu, address = self.channel.gpu, given.banks[0][0]

@@ -15,8 +15,8 @@ OLDER = {"550": {"NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS": 2}}
 class Chip:
   """`classes`: usermode, channel, compute, copies; `sm`: the compute capability, two digits or three; `shape`: GPCs,
   TPCs in each, SMs in each, warps of an SM; `configurations`: of an SM's shared memory, in KiB; `parameters`: where
-  constant bank 0 has a kernel's; `windows`: where it has the windows of shared and local memory; `reserved`: bytes of
-  shared memory of a block that the system keeps."""
+  constant bank 0 has a kernel's; `windows`: where it has the windows of shared and local memory; `sizes`: where it
+  has the threads and the blocks of a launch; `reserved`: bytes of shared memory of a block that the system keeps."""
 
   name: str
   arch: str
@@ -28,6 +28,7 @@ class Chip:
   parameters: int
   windows: tuple[int, int]
   device_id: int
+  sizes: tuple[int, int] = (0, 12)
   reserved: int = 0
 
   @property
@@ -46,9 +47,9 @@ CHIPS = {
     Chip("AD102", "sm_89", 89, ("c561", "c56f", "c9c0", "c7b5"), (12, 6, 2, 48), OLD_SIZES, 99, 0x160, (0x18, 0x20),
          0x2684),
     Chip("GH100", "sm_90a", 90, ("c661", "c86f", "cbc0", "c8b5"), (8, 9, 2, 64), NEW_SIZES, 227, 0x210, (0x18, 0x20),
-         0x2335, 1024),
+         0x2335, (0, 12), 1024),
     Chip("GB202", "sm_120", 120, ("c761", "ca6f", "cec0", "cab5"), (12, 8, 2, 48), OLD_SIZES, 99, 0x380, (0x2F0, 0x2F8),
-         0x2B85, 1024),
+         0x2B85, (0x360, 0x370), 1024),
   )
 }  # fmt: skip
 """Quadro RTX 8000's, GeForce RTX 3090's, 4090's, H200's and 5090's. (In gpu-hardware.md and from ptxas: places in the

@@ -34,6 +34,8 @@ class Generation:
   """Where constant bank 0 has the addresses of the windows to shared and local memory, 64 bits each."""
   stack: int = 0x28
   """Where constant bank 0 has the stack pointer, 32 bits."""
+  sizes: tuple[int, int] = (0, 0xC)
+  """Where constant bank 0 has the threads of a block and the blocks of a grid (`%ntid`, `%nctaid`), 32 bits each."""
   action: bool = True
   """Launches are told by SEND_SIGNALING_PCAS2_B."""
 
@@ -41,8 +43,8 @@ class Generation:
 SMALL, LARGE = (8, 16, 32, 64, 100), (8, 16, 32, 64, 100, 132, 164)
 HOPPER = (*LARGE, 196, 228)
 GENERATIONS = (
-  Generation("BLACKWELL_COMPUTE_B", "5.0", SMALL, 0, 0x2F0, 0x37C),
-  Generation("BLACKWELL_COMPUTE_A", "5.0", HOPPER, 0, 0x2F0, 0x37C),
+  Generation("BLACKWELL_COMPUTE_B", "5.0", SMALL, 0, 0x2F0, 0x37C, (0x360, 0x370)),
+  Generation("BLACKWELL_COMPUTE_A", "5.0", HOPPER, 0, 0x2F0, 0x37C, (0x360, 0x370)),
   Generation("HOPPER_COMPUTE_A", "4.0", HOPPER, 0),
   Generation("ADA_COMPUTE_A", "3.0", SMALL),
   Generation("AMPERE_COMPUTE_B", "3.0", SMALL),
@@ -50,7 +52,7 @@ GENERATIONS = (
   Generation("TURING_COMPUTE_A", "2.3", (32, 64), 0, action=False),
 )
 """The newest first. Where constant bank 0 has what is from tinygrad (MIT), which ran it on Ampere, Ada and Blackwell;
-that the stack pointer is there, ptxas shows in the first instruction of each kernel."""
+that the stack pointer and sizes are there, ptxas shows in what kernels read."""
 
 
 def newest(names: Collection[str], classes: Collection[int]) -> str | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 from tiny_runtime import Binary, CompileError
-from tiny_runtime.hcq import Kernel, Sizes
+from tiny_runtime.hcq import Kernel, Launch, Sizes
 from tiny_runtime_nv.arch import Arch
 from tiny_runtime_nv.entries import ALIGNED, are_aligned
 from tiny_runtime_nv.kernel_driver.cubin import CubinError, CubinKernel, parse
@@ -126,6 +127,14 @@ class NVKernel(Kernel):
     if self.aligned and are_aligned(words[: self.buffers]):
       return self.aligned[0]
     return self
+
+  def arguments(self, launch: Launch) -> memoryview:
+    """See Kernel: its sizes stand before them."""
+    data = bytearray(self.head)
+    if data:
+      for place, sizes in zip(self.generation.sizes, (launch.local_size, launch.global_size)):
+        struct.pack_into("<3I", data, place, *sizes)
+    return memoryview(data + array("Q", launch.words).tobytes())
 
   @property
   def local(self) -> int:

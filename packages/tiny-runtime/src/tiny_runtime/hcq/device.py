@@ -143,7 +143,7 @@ class QueueDevice:
 
   def _command(self, launch: Launch) -> Dispatch:
     """A launch with its arguments in memory."""
-    data = launch.kernel.arguments(launch.words)
+    data = launch.kernel.arguments(launch)
     address, view = self.arguments.take(data.nbytes, self.hardware.argument_alignment)
     view[:] = data
     return Dispatch(launch.kernel, address, launch.global_size, launch.local_size)

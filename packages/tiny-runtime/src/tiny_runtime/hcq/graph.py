@@ -77,7 +77,7 @@ class Instance:
       return item
     place = self.places[number]
     assert self.block.view is not None
-    data = item.kernel.arguments(item.words)
+    data = item.kernel.arguments(item)
     self.block.view[place : place + data.nbytes] = data
     return Dispatch(item.kernel, self.block.address + place, item.global_size, item.local_size)
 

@@ -77,9 +77,9 @@ class Kernel:
     """The kernel for a launch with these arguments: this one, or another of its image that takes them, too."""
     return self
 
-  def arguments(self, words: Sequence[int]) -> memoryview:
+  def arguments(self, launch: Launch) -> memoryview:
     """The bytes of a launch's arguments, with what stands before them."""
-    return memoryview(self.head + array("Q", words).tobytes())
+    return memoryview(self.head + array("Q", launch.words).tobytes())
 
 
 @dataclass(slots=True, frozen=True)
