@@ -291,17 +291,17 @@ class Processor:
     try:
       self.instructions += emulator.run(given, steps=steps)
       if steps and recorder is not None:
-        self._record(recorder, steps[0], code + distance, threads)
+        self._record(recorder, steps[0], code + distance, threads, emulator.lanes_of(self.model.chip, descriptor))
     except emulator.Unknown as error:
       raise Misuse(f"the emulator cannot run this code: {error}") from error
     except emulator.Fault as error:
       self.model.wrong = str(error)
       self._fault(queue, word(arguments) // 4096 * 4096)
 
-  def _record(self, recorder: Recorder, steps: NDArray[np.uint64], entry: int, threads: Sizes) -> None:
+  def _record(self, recorder: Recorder, steps: NDArray[np.uint64], entry: int, threads: Sizes, lanes: int) -> None:
     from gpu_model.amd_traces import Code, record, runs_of
 
-    waves = -(-threads[0] * threads[1] * threads[2] // self.model.facts.wave)
+    waves = -(-threads[0] * threads[1] * threads[2] // lanes)
     self.steps = runs_of(steps, waves)
     code = Code(lambda byte: read(entry + byte, 20), self.model.chip)
     recorder.launched(record(self.steps, code, recorder.shape, recorder.traced, 100))

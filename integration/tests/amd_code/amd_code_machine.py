@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from gpu_model.amd_code.emulator import Launch, run
-from tiny_asm_amd import AsmError, Isa, Kernel, s, v
-from tiny_asm_amd.table import family_of
+from tiny_asm_amd import AsmError, Isa, Kernel, null, s, v
+from tiny_asm_amd.table import family_of, table
 
 ALL = 0xFFFFFFFF
 Array = Any
+Body = list[Any]
 
 
 def lanes(chip: str) -> int:
@@ -24,12 +25,14 @@ def lanes(chip: str) -> int:
 
 def launched(
   chip: str, body: Sequence[Any], buffers: Sequence[Array], *, local: int = 0, private: int = 0, threads: int = 0,
-  groups: int = 1, backwards: bool = False,
+  groups: int = 1, backwards: bool = False, wave: int = 0,
 ) -> None:  # fmt: skip
   """Run instructions with the addresses of arrays as arguments, in s[0:1]; the workgroup is in s2 (RDNA 4: ttmp9), the
-  thread in v0."""
-  threads = threads or lanes(chip)
-  kernel = Kernel.of(chip, "test", body, argument_bytes=8 * len(buffers), local_bytes=local, threads=threads)
+  thread in v0. `wave`: its lanes, if not those that waves of the chip have mostly."""
+  threads = threads or wave or lanes(chip)
+  kernel = Kernel.of(
+    chip, "test", body, argument_bytes=8 * len(buffers), local_bytes=local, threads=threads, lanes=wave
+  )
   code = kernel.machine_code + bytes(64)
   place = ctypes.create_string_buffer(code, len(code))
   arguments = np.array([b.ctypes.data for b in buffers], np.uint64)
@@ -80,10 +83,11 @@ class Words:
 
 
 def computed(
-  chip: str, instructions: Callable[[], Sequence[Any]], inputs: Sequence[Array], words: int = 1, private: int = 0
-) -> Array:
+  chip: str, instructions: Callable[[], Sequence[Any]], inputs: Sequence[Array], words: int = 1, private: int = 0,
+  wave: int = 0,
+) -> Array:  # fmt: skip
   """What v[10:] is after instructions that find the inputs in v[1], v[2], …, 32 bits each; a row per word."""
-  count, move = lanes(chip), Words(chip)
+  count, move = wave or lanes(chip), Words(chip)
   out = np.zeros((words, count), np.uint32)
   given = [np.ascontiguousarray(x) for x in inputs]
   body: list[Any] = [*move.addresses(s[4:5]), move.isa.v_lshlrev_b32(v[0], 2, v[0])]
@@ -92,8 +96,48 @@ def computed(
     body += [move.load(v[n + 1], v[0], s[6:7])]
   body += [*move.wait(), *instructions()]
   body += [move.store(v[0], v[10 + n], s[4:5], 4 * count * n) for n in range(words)]
-  launched(chip, [*body, move.isa.s_endpgm()], [out, *given], private=private)
+  launched(chip, [*body, move.isa.s_endpgm()], [out, *given], private=private, wave=wave)
   return out if words > 1 else out[0]
+
+
+# *** accesses to memory ***
+
+
+def named(isa: Isa, *names: str) -> Callable[..., Any]:
+  """The instruction that a family has by one of these names."""
+  (found,) = [n for n in names if n in table(family_of(isa.chip)).named]
+  instruction: Callable[..., Any] = getattr(isa, found)
+  return instruction
+
+
+ZERO: dict[str, Any] = {"gfx1100": 0, "gfx1201": null, "gfx942": 0}
+"""No scalar offset of a buffer."""
+
+
+def range_of(first: int, count: int) -> Any:
+  return v[first : first + count - 1] if count > 1 else v[first]
+
+
+def descriptor(chip: str, records: int, stride: int = 0, last: int | None = None) -> Body:
+  """One of the buffer at s[4:5], in s[8:11]; by itself a raw one."""
+  how = (3 << 28 if chip != "gfx942" else 0) if last is None else last
+  return ["s_mov_b32 s8, s4", f"s_or_b32 s9, s5, {stride << 16}", f"s_mov_b32 s10, {records}", f"s_mov_b32 s11, {how}"]
+
+
+def flat_address(chip: str) -> Body:
+  """s[4:5] + v0, in v[2:3]."""
+  body = ["v_mov_b32 v3, s5", "v_mov_b32 v2, s4"]
+  if chip == "gfx942":
+    more = ["v_add_co_u32 v2, vcc, v2, v0", "s_nop 1", "v_addc_co_u32 v3, vcc, 0, v3, vcc"]
+  else:
+    more = ["v_add_co_u32 v2, vcc_lo, v2, v0", "v_add_co_ci_u32 v3, vcc_lo, 0, v3, vcc_lo"]
+  return [*body, *more]
+
+
+def started(chip: str) -> tuple[Isa, Words, Body]:
+  """s[4:5] and s[6:7] are the first two buffers, v0 is 16 times the lane."""
+  isa, move = Isa(chip), Words(chip)
+  return isa, move, [*move.addresses(s[4:7]), isa.v_lshlrev_b32(v[0], 4, v[0])]
 
 
 # *** tables of instructions ***

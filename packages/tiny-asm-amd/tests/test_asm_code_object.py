@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from asm_random import LLVM
 
-from tiny_asm_amd import Isa, Kernel, a, code_object, s, v
+from tiny_asm_amd import AsmError, Isa, Kernel, a, code_object, s, v
 
 OBJDUMP = LLVM and shutil.which(LLVM.replace("llvm-mc", "llvm-objdump"))
 pytestmark = pytest.mark.skipif(OBJDUMP is None, reason="there is no LLVM 19 or later: apt-get install llvm-19")
@@ -43,9 +44,12 @@ def descriptor_of_llvm(made: Kernel, tmp_path: Path) -> bytes:
     lines.append(f".amdhsa_next_free_vgpr {max(made.vector_registers, made.accumulators)}")
   if made.wave == 32:
     lines.append(".amdhsa_wavefront_size32 1")
+  elif made.chip.startswith("gfx1"):
+    lines.append(".amdhsa_wavefront_size32 0")
   path = tmp_path / "other.o"
   done = subprocess.run(
-    [LLVM, "-triple=amdgcn-amd-amdhsa", f"-mcpu={made.chip}", "-filetype=obj", "-o", str(path)],
+    [LLVM, "-triple=amdgcn-amd-amdhsa", f"-mcpu={made.chip}", f"-mattr=+wavefrontsize{made.wave}", "-filetype=obj",
+     "-o", str(path)],
     input="\n".join([*lines, ".end_amdhsa_kernel", ".text", "mine: s_endpgm", ""]), capture_output=True, text=True,
   )  # fmt: skip
   assert done.returncode == 0, done.stderr
@@ -64,6 +68,13 @@ def test_descriptors_are_those_of_llvm(chip: str, vectors: int, tmp_path: Path) 
   made = kernel(chip, vectors, 6 if chip in ("gfx908", "gfx90a", "gfx942") else 0)
   mine, theirs = made.descriptor(0), descriptor_of_llvm(made, tmp_path)
   assert mine[:16] == theirs[:16] and mine[24:] == theirs[24:]
+  if chip.startswith("gfx1"):
+    wide = replace(made, lanes=64)
+    mine, theirs = wide.descriptor(0), descriptor_of_llvm(wide, tmp_path)
+    assert mine[:16] == theirs[:16] and mine[24:] == theirs[24:]
+  else:
+    with pytest.raises(AsmError, match="has no waves of 32 lanes"):
+      replace(made, lanes=32).descriptor(0)
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -45,15 +45,18 @@ static void rounded_by_chance(Wave& w, const Op& o) {
   store_lanes(w, o.dst - VECTOR, out, w.exec);
 }
 
-// words: how many numbers; space: of how many sources, behind which the scale comes; offset, offset2: types of source and
+// words: how many numbers; space: of how many sources, behind which the scale comes, and before that, where wait[0] is 1, a
+// random word, which rounds each of the numbers; offset, offset2: types of source and
 // result; parts, bytes: at which bit of a register these begin.
 static void scaled_conversion(Wave& w, const Op& o) {
   const int count = o.words, own = count / o.space, from = o.offset, to = o.offset2, in_bits = size_of(from), out_bits = size_of(to);
   const int in_words = std::max(1, own * in_bits / 32), out_words = std::max(1, count * out_bits / 32);
-  u32 in[2][33][W] = {}, out[32][W] = {}, scale[W];
+  u32 in[2][33][W] = {}, out[32][W] = {}, scale[W], random[W];
+  const bool seeded = o.wait[0] == 1;
   for (int n = 0; n < o.space; n++)
     for (int k = 0; k < in_words; k++) words(w, o, n, k, in[n][k]);
-  words(w, o, o.space, 0, scale);
+  if (seeded) words(w, o, o.space, 0, random);
+  words(w, o, o.space + seeded, 0, scale);
   for (int lane = 0; lane < W; lane++) {
     if (!(w.exec >> lane & 1)) continue;
     const f64 factor = scale_of(scale[lane] >> 23 & 255);
@@ -66,7 +69,7 @@ static void scaled_conversion(Wave& w, const Op& o) {
       if (o.mods[source] & ABS) x = std::fabs(x);
       if (o.mods[source] & NEG) x = -x;
       const f64 up = x * factor;
-      const u64 made = to == F32 ? bits_of(f32(up)) : to == F16 ? bits_of(f16(up)) : to == BF16 ? bf16_of(f32(up)) : narrow_bits(x / factor, to);
+      const u64 made = to == F32 ? bits_of(f32(up)) : to == F16 ? bits_of(f16(up)) : to == BF16 ? bf16_of(f32(up)) : narrow_bits(x / factor, to, seeded ? random[lane] * 0x1p-32 : -1);
       out[place / 32][lane] |= u32(made << place % 32);
       if (place % 32 + out_bits > 32) out[place / 32 + 1][lane] |= u32(made >> (32 - place % 32));
     }

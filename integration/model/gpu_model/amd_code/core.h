@@ -1,6 +1,6 @@
 // Waves of AMD's GPUs that run instructions: registers, what is on its way to them, operands and results.
 //
-// LANES is 32 (RDNA) or 64 (CDNA). An instruction is an Op, taken apart by decoding.py; its function comes from the
+// LANES is 32 or 64, CDNA whether it is that family, whose waves have 64. An instruction is an Op, taken apart by decoding.py; its function comes from the
 // tables of instructions.py.
 #include <algorithm>
 #include <cfenv>
@@ -30,8 +30,8 @@ constexpr int W = LANES, VECTORS = 256, FILES = 512 + 2;
 constexpr int VECTOR = 256, CONSTANT = 1 << 20, VCC = 106, TTMP7 = 115, TTMP9 = 117, NUL = 124, M0 = 125, EXEC = 126;
 constexpr u64 ALL = W == 64 ? ~0ull : (1ull << (W & 63)) - 1;
 enum { NEG = 1, ABS = 2, HALF = 4, HIGH = 8, SEXT = 16 };                      // what is done to a source
-enum { CLAMP = 1, RESULT_HIGH = 2, KEEPS = 4, DPP_BOUND = 8, DPP_INACTIVE = 16, SIGNED = 32, RETURNS = 64, DPP8 = 128, VALU = 256, TRANS = 512, SALU = 1024, VMEM = 2048, SETTLES = 4096 };
-enum { TRANS_USE = 1, PRODUCT_USE = 2, STALE_SCALARS = 4, CLOSE = 8 };  // hazards that a chip has
+enum { CLAMP = 1, RESULT_HIGH = 2, KEEPS = 4, DPP_BOUND = 8, DPP_INACTIVE = 16, SIGNED = 32, RETURNS = 64, DPP8 = 128, VALU = 256, TRANS = 512, SALU = 1024, VMEM = 2048, SETTLES = 4096, LITERAL = 8192 };
+enum { TRANS_USE = 1, PRODUCT_USE = 2, STALE_SCALARS = 4, CLOSE = 8, FORWARDS = 16 };  // hazards that a chip has
 
 struct Op {
   i32 code, size, dst, dst2;
@@ -107,6 +107,11 @@ struct Wave {
   // of RDNA: how many instructions of the VALU there were, and how many transcendental ones of these; which of them
   // wrote a register; the last one whose result is there for sure; the last one that multiplied matrices
   u64 valus, transes, trans[FILES], trans_before[FILES], landed, slow, multiplier;
+  // of RDNA 3 with 64 lanes: how many there were when the SALU wrote EXEC, and when the VALU wrote a register; registers
+  // that this instruction read; pairs of scalars that were read as masks
+  u64 exec_at, valu_at[FILES];
+  int sources[16], source_count;
+  u8 masked[64];
   int multiplied_first, multiplied_count;
   const Op* op;
   u8 cached[64], stale[128];  // pairs of registers that the VALU read, and registers that were written since then, by whom
@@ -152,6 +157,7 @@ static inline void check_limit(Wave& w, int reg) {
 static void before_vector(Wave& w, int reg, bool writes);
 static void before_scalar(Wave& w, int reg);
 static void scalar_written(Wave& w, int reg);
+static void mask_read(Wave& w, int reg);
 
 static inline const u32* lanes_of(Wave& w, int reg, u64 needed) {
   check_limit(w, reg);
@@ -171,6 +177,7 @@ static inline u32* to_write(Wave& w, int reg, u64 mask) {
   before_vector(w, reg, true);
   w.known[reg] |= mask;
   w.product[reg] = 0;
+  if (w.op->flags & VALU) w.valu_at[reg] = w.valus;
   return w.v[reg];
 }
 
@@ -228,6 +235,7 @@ static u64 scalar64(Wave& w, int reg) {
 
 static void set_scalar(Wave& w, int reg, u32 value) {
   if (reg == NUL) return;
+  if (reg >= EXEC && w.op->flags & SALU) w.exec_at = w.valus;
   if (reg == EXEC) {
     w.exec = (w.exec & ~0xFFFFFFFFull) | value;
   } else if (reg == EXEC + 1) {
@@ -247,8 +255,13 @@ static void set_scalar64(Wave& w, int reg, u64 value) {
   set_scalar(w, reg + 1, u32(value >> 32));
 }
 
+static void even(int reg) {
+  if (W == 64 && reg < 128 && reg & 1) fault("a mask of 64 lanes begins at %s, and not at an even register", name_of(reg).c_str());
+}
+
 // A bit of each lane: those of lanes that are off may be anything.
 static u64 mask_of(Wave& w, int reg) {
+  even(reg), mask_read(w, reg);
   u32 known[2] = {~0u, ~0u};
   u64 bits = scalar_bits(w, reg, known[0]);
   if (W == 64) bits |= u64(scalar_bits(w, reg + 1, known[1])) << 32;
@@ -263,6 +276,7 @@ static void valu_wrote(Wave& w, int reg) {
 }
 
 static void set_mask(Wave& w, int reg, u64 bits) {
+  even(reg);
   if (W == 64) set_scalar64(w, reg, bits);
   else set_scalar(w, reg, u32(bits));
   valu_wrote(w, reg);
@@ -446,7 +460,7 @@ template <class A, class F> static inline void compared(Wave& w, const Op& o, bo
   for (int i = 0; i < W; i++) bits |= u64(f(a.x[i], b.x[i]) ? 1 : 0) << i;
   bits &= written(w, o);
   if (executes) {
-    if (W == 64 && o.dst >= 0) set_mask(w, o.dst, bits);
+    if (CDNA) set_mask(w, o.dst, bits);
     set_mask(w, EXEC, bits);
   } else set_mask(w, o.dst, bits);
 }

@@ -24,8 +24,8 @@ from tiny_asm_amd.table import family_of
 VECTOR, CONSTANT, VCC, NULL, M0, EXEC, LITERAL, WHOLE = 256, 1 << 20, 106, 124, 125, 126, 255, 6
 NEG, ABS, HALF, HIGH, SEXT = 1, 2, 4, 8, 16
 FLAT, BUFFER = 1, 2
-CLAMP, RESULT_HIGH, KEEPS, BOUND, INACTIVE, SIGNED, RETURNS, DPP8, VALU, TRANS, SALU, VMEM, SETTLES = (
-  1 << n for n in range(13)
+CLAMP, RESULT_HIGH, KEEPS, BOUND, INACTIVE, SIGNED, RETURNS, DPP8, VALU, TRANS, SALU, VMEM, SETTLES, LITERAL_USED = (
+  1 << n for n in range(14)
 )
 FLOATS = dict(zip(range(240, 249), (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)))
 _KEEPS = re.compile(r"v_(fma|mad_[ui]16|div_fixup|min3|max3|med3|add_nc_i16|sub_nc_i16)")
@@ -102,7 +102,7 @@ class _Taken:
     if name.startswith("s_"):
       return self.scalar()
     if name.startswith("v_"):
-      self.op.flags |= VALU
+      self.op.flags |= VALU | (LITERAL_USED if self.made.literal is not None or "imm" in self.values else 0)
       return self.vector()
     return self.memory()
 
@@ -281,7 +281,7 @@ class _Taken:
     self.modifiers()
     if name.startswith(("v_wmma", "v_mfma", "v_smfma", "v_swmma")):
       return self.matrix()
-    if name.startswith(("v_cvt_scalef32_sr_", "v_cvt_sr_")):
+    if name.startswith(("v_cvt_scalef32_sr_fp8", "v_cvt_scalef32_sr_bf8", "v_cvt_sr_")):
       return self.rounded_by_chance()
     if name.startswith("v_cvt_scalef32_"):
       return self.scaled_conversion()
@@ -299,7 +299,7 @@ class _Taken:
         if f"src{slot}" in values:
           self.source(slot, f"src{slot}", "b32")
       return self.done(name)
-    if name in ("v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"):
+    if name in ("v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "v_permlane64_b32"):
       op.dst = self.result()
       self.source(0, "src0", "b32")
       return self.done(name)
@@ -448,8 +448,7 @@ class _Taken:
     return self.done(self.name.replace("mad", "fma"))
 
   def rounded_by_chance(self) -> list[Op]:
-    """A float that becomes one of 8 bits, rounded by a random word: not those of several numbers, since in what way the
-    word serves for all of them is not known here."""
+    """A float that becomes one of 8 bits, rounded by a random word."""
     op, values = self.op, self.values
     found = re.fullmatch(r"v_cvt_(scalef32_)?sr_([fb][pf]8)_(f32|f16|bf16)", self.name)
     if found is None or values.get("clamp") or op.omod:
@@ -468,14 +467,17 @@ class _Taken:
     return self.done("v_cvt_sr")
 
   def scaled_conversion(self) -> list[Op]:
-    """Numbers that become wider or narrower, with a scale."""
+    """Numbers that become wider or narrower, with a scale; with a random word before that (sr), which rounds all of
+    them."""
     op, values = self.op, self.values
     *how, result, source = self.name.removeprefix("v_cvt_scalef32_").split("_")
+    seeded, how = how[:1] == ["sr"], [part for part in how if part != "sr"]
     if how not in ([], ["pk"], ["pk32"], ["2xpk16"]):
       raise self.unknown()
     op.offset, op.offset2, op.dst = _ELEMENTS[source], _ELEMENTS[result], self.result()
     op.words = {"pk": 2, "pk32": 32, "2xpk16": 32}.get("".join(how), 1)
-    op.space = 2 if how == ["pk"] and source == "f32" or how == ["2xpk16"] else 1
+    op.space = 2 if how == ["pk"] and source == "f32" and not seeded or how == ["2xpk16"] else 1
+    op.wait[0] = int(seeded)
     selects = [values.get(f"src{n}_modifiers", 0) for n in range(3)]
     low, high, first = (int(bool(bits & HALF)) for bits in selects)
     last, narrow = int(bool(selects[0] & HIGH)), source[-2:] not in ("32", "16")
@@ -487,10 +489,11 @@ class _Taken:
     whole = result == "f32" or how and result[-2:] == "16"
     if (low or high) and not narrow or high and several == 2 or op.bytes and whole or first and result != "fp4":
       raise self.unknown()
-    for slot in range(op.space + 1):
-      self.source(slot, f"src{slot}", "f32" if slot == op.space or source == "f32" else "b32")
+    for slot in range(op.space + 1 + seeded):
+      is_scale, is_seed = slot == op.space + seeded, seeded and slot == op.space
+      self.source(slot, f"src{slot}", "f32" if is_scale or source == "f32" and not is_seed else "b32")
       op.mods[slot] &= NEG | ABS
-    if op.mods[0] and how == ["pk"] and source != "f32":
+    if op.mods[0] and how == ["pk"] and (source != "f32" or seeded) or seeded and op.mods[1]:
       raise self.unknown()  # which of two it is done to
     return self.done("v_cvt_scalef32")
 
@@ -614,6 +617,7 @@ class _Taken:
       self.source(0, "addr", "b32")
       if "data0" in values:
         self.source(1, "data0", "b32")
+      op.words = 32 if self.family == "rdna3" else 0  # which lanes exchange words: LLVM's supportsWaveWideBPermute
       return self.done(name)
     atomic = atomic_name(self.name)
     if kind in ("flat", "buffer"):

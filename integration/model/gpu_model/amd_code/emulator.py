@@ -9,7 +9,7 @@ Fault with the instruction that does what it must not:
 * it comes to a barrier that other waves never reach, or too soon after an instruction that takes its time.
 
 It knows nothing of the plugin: instructions are taken apart by tiny-asm-amd (decoding.py), what they do stands in rows
-(instructions.py) and C++ (the headers), which is compiled once, for 32 lanes or for 64. Sources: AMD's "RDNA3
+(instructions.py) and C++ (the headers), which is compiled once for each family's sizes of waves. Sources: AMD's "RDNA3
 Instruction Set Architecture" and its siblings for RDNA 4 and CDNA 3, and LLVM's "User Guide for AMDGPU Backend".
 """
 
@@ -88,6 +88,7 @@ def _hazards(chip: str) -> int:
     | 2 * (family != "cdna")
     | 4 * (family == "rdna4")
     | 8 * (chip in ("gfx940", "gfx942", "gfx950"))
+    | 16 * (family == "rdna3")
   )
 
 
@@ -112,9 +113,17 @@ class _Program(ctypes.Structure):
   ]  # fmt: skip
 
 
-def source(lanes: int) -> str:
+def lanes_of(chip: str, descriptor: bytes) -> int:
+  """Threads of a wave of a kernel: ENABLE_WAVEFRONT_SIZE32 of its descriptor. Raises Unknown."""
+  narrow = descriptor[57] >> 2 & 1
+  if narrow and family_of(chip) == "cdna":
+    raise Unknown(f"a descriptor that asks for waves of 32 lanes on {chip}, which has none")
+  return 32 if narrow else 64
+
+
+def source(lanes: int, cdna: bool) -> str:
   """The C++ program for waves of 32 or 64 lanes."""
-  head = [f"#define LANES {lanes}", f"#define CDNA {int(lanes == 64)}", f"#define DUAL {codes()['dual']}"]
+  head = [f"#define LANES {lanes}", f"#define CDNA {int(cdna)}", f"#define DUAL {codes()['dual']}"]
   rows = enumerate(meanings()[name].code for name in codes())
   functions = [f"static void op_{n}(Wave& w, const Op& o) {{ {code}; }}" for n, code in rows]
   table = "const Function FUNCTIONS[] = {" + ", ".join(f"op_{n}" for n in range(len(functions))) + "};"
@@ -122,9 +131,9 @@ def source(lanes: int) -> str:
 
 
 @cache
-def library(lanes: int) -> ctypes.CDLL:
+def library(lanes: int, cdna: bool) -> ctypes.CDLL:
   """The emulator of such waves, compiled. Raises Refused."""
-  return ctypes.CDLL(str(built(source(lanes), FLAGS)))
+  return ctypes.CDLL(str(built(source(lanes, cdna), FLAGS)))
 
 
 class _Code:
@@ -187,7 +196,7 @@ def run(launch: Launch, seen: set[int] | None = None, steps: list[NDArray[np.uin
   program = code.program
   code.seen[:] = 0
   given.logged = int(steps is not None)
-  machine = library(64 if family == "cdna" else 32)
+  machine = library(lanes_of(launch.chip, launch.descriptor), family == "cdna")
   failed = machine.run(ctypes.byref(given), ctypes.byref(program))
   if steps is not None:
     first = ctypes.POINTER(ctypes.c_uint64)()
@@ -219,7 +228,7 @@ def _given(launch: Launch, family: str) -> _Launch:
   segments = properties & 0b100001 if launch.chip in ("gfx900", "gfx908", "gfx90a") else 0
   if properties & 0b100111 & ~segments or preload or segments and launch.private_bytes:
     raise Unknown(f"a descriptor with properties {properties:#x}, {preload:#x}, private memory {launch.private_bytes}")
-  vectors = 8 * ((rsrc1 & 63) + 1)
+  vectors = (8 if family == "cdna" or properties >> 10 & 1 else 4) * ((rsrc1 & 63) + 1)
   accumulators = 0
   if family == "cdna":
     direct = 4 * ((rsrc3 & 63) + 1)
@@ -238,4 +247,4 @@ def _given(launch: Launch, family: str) -> _Launch:
   return given
 
 
-__all__ = ["MOST_STEPS", "Fault", "Launch", "Unknown", "run"]
+__all__ = ["MOST_STEPS", "Fault", "Launch", "Unknown", "lanes_of", "run"]

@@ -392,6 +392,7 @@ SPECIAL = {
   "v_readlane_b32": "read_lane(w, o)", "v_writelane_b32": "write_lane(w, o)",
   "v_swap_b32": "swapped(w, o)",
   "v_permlane16_b32": "permuted_row(w, o, false)", "v_permlanex16_b32": "permuted_row(w, o, true)",
+  "v_permlane64_b32": "swapped_halves(w, o)",
   "v_permlane16_swap_b32": "swapped_rows(w, o, 16)", "v_permlane32_swap_b32": "swapped_rows(w, o, 32)",
   "v_add_co_u32": "carried(w, o, false, [](i64 a, i64 b, i64) { return a + b; })",
   "v_sub_co_u32": "carried(w, o, false, [](i64 a, i64 b, i64) { return a - b; })",
@@ -512,7 +513,9 @@ def meanings() -> dict[str, Meaning]:
     found.append(Meaning(name, "x", (), code))
   for name, code in SAVED.items():
     for bits in (32, 64):
-      body = f"u64 a = wave_source<u{bits}>(w, o, 0), e = w.exec; saved_exec(w, o, {code}, e);"
+      body = (
+        f"u64 a = wave_source<u{bits}>(w, o, 0), e = u{bits}(w.exec); saved_exec(w, o, {code}, e, {int(bits == 64)});"
+      )
       found.append(Meaning(f"s_{name}_saveexec_b{bits}", "s", (f"b{bits}", f"b{bits}"), body))
   for kind in COMPARED:
     for how, code in ORDERS.items():

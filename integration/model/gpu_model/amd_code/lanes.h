@@ -161,6 +161,16 @@ static void permuted_row(Wave& w, const Op& o, bool other) {
   store_lanes(w, o.dst - VECTOR, out, w.exec & valid);
 }
 
+// V_PERMLANE64: the halves of a wave of 64 change places, of lanes that are off too; one of 32 it leaves as it is.
+static void swapped_halves(Wave& w, const Op& o) {
+  if (W == 32) return;
+  const int reg = o.src[0] - VECTOR;
+  lanes_of(w, reg, w.exec << 32 | w.exec >> (W - 32));
+  u32 out[W];
+  for (int n = 0; n < W; n++) out[n] = w.v[reg][n ^ (W / 2)];
+  store_lanes(w, o.dst - VECTOR, out, w.exec);
+}
+
 // V_PERMLANE16_SWAP, V_PERMLANE32_SWAP: odd rows of the first and even rows of the second change places.
 static void swapped_rows(Wave& w, const Op& o, int size) {
   int a = o.dst - VECTOR, b = o.src[0] - VECTOR;
@@ -195,7 +205,10 @@ static int swizzle_lane(u32 how, int n) {
   fault("ds_swizzle_b32 with offset %#x is not known", how);
 }
 
+// words: lanes that exchange, if not all do.
 static void exchanged(Wave& w, const Op& o, int kind) {  // 0: swizzle, 1: pull, 2: push
+  const int room = o.words ? o.words : W;
+  if (kind == 2 && !CDNA && W == 64 && room == W) fault("ds_permute_b32 of 64 lanes is not known here: whether words go to the other half");
   const int data = (kind ? o.src[1] : o.src[0]) - VECTOR;
   lanes_of(w, data, kind == 2 ? w.exec : 0);
   u32 out[W] = {0}, address[W] = {0};
@@ -203,10 +216,10 @@ static void exchanged(Wave& w, const Op& o, int kind) {  // 0: swizzle, 1: pull,
   for (int n = 0; n < W; n++) {
     if (!(w.exec >> n & 1)) continue;
     if (kind == 2) {
-      out[(address[n] + o.offset) / 4 % W] = w.v[data][n];
+      out[n & ~(room - 1) | (address[n] + o.offset) / 4 % room] = w.v[data][n];
       continue;
     }
-    int from = kind ? (address[n] + o.offset) / 4 % W : swizzle_lane(o.offset, n);
+    int from = kind ? n & ~(room - 1) | (address[n] + o.offset) / 4 % room : swizzle_lane(o.offset, n);
     bool there = w.exec >> from & 1;
     if (there && !(w.known[data] >> from & 1)) fault("%s of lane %d is read, and nobody wrote it", name_of(data + VECTOR).c_str(), from);
     out[n] = there ? w.v[data][from] : 0;
@@ -231,7 +244,8 @@ template <class T> static void classified(Wave& w, const Op& o, bool executes) {
   u64 bits = 0;
   for (int n = 0; n < W; n++) bits |= u64((class_of(a[n]) & b[n]) != 0) << n;
   bits &= written(w, o);
-  set_mask(w, executes ? EXEC : o.dst, bits);
+  if (!executes || CDNA) set_mask(w, o.dst, bits);
+  if (executes) set_mask(w, EXEC, bits);
 }
 
 // V_BITOP3: each bit of the result is one of eight in a table, by the sources' bits.
@@ -293,9 +307,13 @@ static void set_register(Wave& w, const Op& o, u32 value) {
   set_mode(w, (w.mode & ~field) | (value << at & field));
 }
 
-static void saved_exec(Wave& w, const Op& o, u64 made, u64 old) {
-  if (W == 64) set_scalar64(w, o.dst, old);
+// Of 32 lanes, in a wave of 64, those of the lower half.
+static void saved_exec(Wave& w, const Op& o, u64 made, u64 old, bool wide) {
+  if (wide && W == 32) fault("it is of 64 lanes, and the wave has 32");
+  if (wide) set_scalar64(w, o.dst, old);
   else set_scalar(w, o.dst, u32(old));
-  w.exec = made & ALL;
-  set_carry(w, w.exec != 0);
+  made = wide ? made : u32(made);
+  w.exec = wide ? made : (w.exec & ~0xFFFFFFFFull) | made;
+  w.exec_at = w.valus;
+  set_carry(w, made != 0);
 }

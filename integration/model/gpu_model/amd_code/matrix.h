@@ -57,10 +57,11 @@ static void read_rows(Wave& w, int reg, int count) {
 }
 
 // V_WMMA_*_16X16XK, and V_SWMMAC (space: 1), of whose A two in four elements are there: src3 says which. RDNA 3: lane n has row n % 16 of A, and column n % 16 of B, both halves of a wave the same; C has in
-// register r row 2 r + n / 16, column n % 16. RDNA 4: the halves of a wave have the two halves of K; C has row
+// register r row 2 r + n / 16, column n % 16; with 64 lanes all four quarters the same A and B, and in register r row 4 r + n / 16. RDNA 4: the halves of a wave have the two halves of K; C has row
 // 8 (n / 16) + r. bytes: K; words: the generation; offset, offset2: types of A and B; wait[0]: of C (F32, F16, BF16, I8).
 static void wmma(Wave& w, const Op& o) {
   whole_wave(w);
+  if (W == 64 && o.words == 4) fault("a product of matrices in waves of 64 lanes is not known here: where its elements are");
   const int K = o.bytes, split = o.words == 4 ? 2 : 1, each = K / split, kinds[2] = {o.offset, o.offset2}, result = o.wait[0];
   f64 in[2][16][64];
   for (int side = 0; side < 2; side++) {
@@ -72,7 +73,7 @@ static void wmma(Wave& w, const Op& o) {
       read_rows(w, o.src[3] - VECTOR, 1), after_product(w, o.src[3] - VECTOR, 1);
       memset(in[0], 0, sizeof in[0]);
     }
-    for (int lane = 0; lane < 32; lane++)
+    for (int lane = 0; lane < W; lane++)
       for (int k = 0; k < own; k++) {
         f64 x = element(w, reg, lane, k, kinds[side], sign);
         int row = lane % 16, at = split == 2 ? lane / 16 * each + k : k;
@@ -86,13 +87,13 @@ static void wmma(Wave& w, const Op& o) {
       }
   }
   const bool narrow = result == F16 || result == BF16;
-  const int count = narrow && split == 2 ? 4 : 8;
+  const int count = narrow && split == 2 ? 4 : 256 / W;
   u32 done[8][W];
   int reg = o.src[2];
   if (reg >= VECTOR && reg < CONSTANT) read_rows(w, reg - VECTOR, count);
-  for (int r = 0; r < 8; r++)
-    for (int lane = 0; lane < 32; lane++) {
-      int row = split == 2 ? 8 * (lane / 16) + r : 2 * r + lane / 16, column = lane % 16;
+  for (int r = 0; r < 256 / W; r++)
+    for (int lane = 0; lane < W; lane++) {
+      int row = split == 2 ? 8 * (lane / 16) + r : W / 16 * r + lane / 16, column = lane % 16;
       // halves: of RDNA 4 two of a register, of RDNA 3 the half that op_sel names
       int at = narrow && split == 2 ? r / 2 : r, high = narrow && (split == 2 ? r & 1 : (o.mods[2] & HALF) != 0);
       u32 c = reg >= CONSTANT ? u32(o.value[2]) : reg < VECTOR ? scalar(w, reg) : w.v[reg - VECTOR + at][lane];

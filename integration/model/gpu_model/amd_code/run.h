@@ -14,6 +14,20 @@ struct Program {
   char text[1024];      // out: what
 };
 
+// RDNA 3 with 64 lanes: what reads both a result from before a write of EXEC by the SALU and one from behind it, soon, gets
+// one of them in part. Soon: at most 2 vector instructions are between the two, and 4 behind the second (LLVM's
+// GCNHazardRecognizer, fixVALUPartialForwardingHazard).
+static void forwarded(Wave& w, int reg) {
+  const u64 at = w.valu_at[reg];
+  for (int k = 0; k < w.source_count; k++) {
+    const int other = w.sources[k];
+    const u64 first = std::min(at, w.valu_at[other]), second = std::max(at, w.valu_at[other]);
+    if (first && first <= w.exec_at && second > w.exec_at && second - first <= 3 && w.valus - second <= 5 && second > w.landed)
+      fault("%s and %s are read, one written before EXEC was, and the other behind that: s_waitcnt_depctr va_vdst(0) has to be between", name_of(other + VECTOR).c_str(), name_of(reg + VECTOR).c_str());
+  }
+  if (w.source_count < 16) w.sources[w.source_count++] = reg;
+}
+
 // What must not come too soon behind what wrote a register.
 static void before_vector(Wave& w, int reg, bool writes) {
   if (CDNA && w.clock < w.multiplied[reg])
@@ -27,6 +41,7 @@ static void before_vector(Wave& w, int reg, bool writes) {
       fault("%s is used %d vector instructions after a transcendental one wrote it: that takes 6, of which 2 of its kind do, or s_waitcnt_depctr",
             name_of(reg + VECTOR).c_str(), int(between));
   }
+  if (!CDNA && W == 64 && !writes && w.launch->hazards & FORWARDS && w.op->flags & VALU) forwarded(w, reg);
 }
 
 // RDNA 4's VALU keeps the scalars that it read, in pairs: what they become afterwards has to be waited for, by s_wait_alu
@@ -35,9 +50,20 @@ static void before_vector(Wave& w, int reg, bool writes) {
 enum { FRESH, OF_SALU, OF_VALU };
 // VCC is waited for by itself; all other scalars, those of trap handlers too, together.
 static bool is_vcc(int reg) { return reg / 2 == VCC / 2; }
+
+// RDNA 3 with 64 lanes: what the SALU writes where the VALU read a mask has to be waited for before it is read (LLVM's
+// fixVALUMaskWriteHazard), unless the VALU read another scalar, or a literal, before it was written.
+static void after_mask(Wave& w, int reg) {
+  if (w.stale[reg]) fault("%s is read, which the VALU read as a mask before the SALU wrote it: s_waitcnt_depctr sa_sdst(0) has to be between", name_of(reg).c_str());
+  if (!(w.op->flags & VALU)) return;
+  for (int n = 0; n < 64; n++)
+    if (n != reg / 2) w.masked[n] = 0;
+}
+
 static void before_scalar(Wave& w, int reg) {
   if (CDNA && w.launch->hazards & CLOSE && w.op->flags & VALU && w.clock - w.valu_s[reg] < 3)
     fault("%s is read %d instructions after a vector instruction wrote it: 2 have to be between", name_of(reg).c_str(), int(w.clock - w.valu_s[reg]) - 1);
+  if (!CDNA && W == 64 && w.launch->hazards & FORWARDS) return after_mask(w, reg);
   if (CDNA || !(w.launch->hazards & STALE_SCALARS) || !(w.op->flags & (VALU | SALU))) return;
   if (w.op->flags & SALU && w.cached[reg / 2])
     for (int n = 0; n < 128; n++)
@@ -49,12 +75,18 @@ static void before_scalar(Wave& w, int reg) {
 }
 
 static void scalar_written(Wave& w, int reg) {
+  if (!CDNA && W == 64 && w.launch->hazards & FORWARDS && w.op->flags & SALU && w.masked[reg / 2]) w.stale[reg] = OF_SALU;
   if (!CDNA && w.launch->hazards & STALE_SCALARS && reg < M0 && w.cached[reg / 2]) w.stale[reg] = w.op->flags & VALU ? OF_VALU : OF_SALU;
+}
+
+static void mask_read(Wave& w, int reg) {
+  if (!CDNA && W == 64 && w.launch->hazards & FORWARDS && w.op->flags & VALU && reg < 128) w.masked[reg / 2] = 1;
 }
 
 // S_WAITCNT_DEPCTR, S_WAIT_ALU: until results of the wave's own instructions are there.
 static void dependences(Wave& w, u32 fields) {
   if (fields >> 12 == 0) w.waited |= w.slow > w.landed, w.landed = w.valus;
+  if (!(fields & 1)) memset(w.masked, 0, sizeof w.masked);
   for (int n = 0; n < 128; n++) {
     bool waited = w.stale[n] == OF_SALU ? !(fields & 1) : is_vcc(n) ? !(fields & 2) : (fields >> 9 & 7) == 0;
     if (waited) w.waited |= w.stale[n] != FRESH, w.stale[n] = FRESH;
@@ -73,6 +105,7 @@ static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int
   memset(w.multiplied, 0, sizeof w.multiplied), memset(w.product, 0, sizeof w.product), memset(w.trans, 0, sizeof w.trans);
   w.valu_exec = w.valus = w.transes = w.landed = w.slow = 0, w.multiplier = ~0ull;
   memset(w.cached, 0, sizeof w.cached), memset(w.stale, 0, sizeof w.stale);
+  memset(w.masked, 0, sizeof w.masked), memset(w.valu_at, 0, sizeof w.valu_at), w.exec_at = w.source_count = 0;
   static const Op first_op = {};
   w.op = &first_op;
   for (auto& q : w.queues) q.list.clear(), q.head = q.unordered = 0;
@@ -142,7 +175,10 @@ static void go(Wave& w, Program& p) {
     w.op = &o;
     if (o.flags & VALU) w.valus++, w.transes += !!(o.flags & TRANS);
     if (o.flags & VMEM) w.landed = w.valus;
-    if (o.flags & SETTLES) memset(w.stale, 0, sizeof w.stale);
+    if (o.flags & SETTLES && w.launch->hazards & STALE_SCALARS) memset(w.stale, 0, sizeof w.stale);
+    w.source_count = 0;
+    if (o.flags & LITERAL) memset(w.masked, 0, sizeof w.masked);
+    if (o.code == DUAL && W == 64) fault("two operations at once are for waves of 32 lanes");
     if (o.code == DUAL) {  // both read before either writes
       FUNCTIONS[p.ops[n + 1].code](w, p.ops[n + 1]);
       FUNCTIONS[p.ops[n + 2].code](w, p.ops[n + 2]);

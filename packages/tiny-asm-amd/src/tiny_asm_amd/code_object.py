@@ -66,6 +66,9 @@ class Kernel:
   """Axes of which v0 has the thread's number."""
   threads: int = MOST_THREADS
   """Of a workgroup, at most."""
+  lanes: int = 0
+  """Threads of a wave, where the chip leaves a choice (RDNA: 32 or 64); 0: 32 there. With 64, masks of lanes are pairs
+  of registers, as `vcc` and `s[4:5]`."""
 
   @classmethod
   def of(cls, chip: str, name: str, items: Iterable[Item], **about: Any) -> Kernel:
@@ -94,7 +97,7 @@ class Kernel:
   @property
   def wave(self) -> int:
     """Threads that run in step."""
-    return 64 if family_of(self.chip) == "cdna" else 32
+    return self.lanes or (64 if family_of(self.chip) == "cdna" else 32)
 
   @property
   def machine_code(self) -> bytes:
@@ -114,13 +117,15 @@ class Kernel:
     return Program(self.chip, code_object([self]), self.name, grid, group, tuple(written), ops, text)
 
   def descriptor(self, distance: int) -> bytes:
-    """What the hardware is told; the first instruction is `distance` bytes from here."""
+    """What the hardware is told; the first instruction is `distance` bytes from here. Raises AsmError."""
     cdna, new = family_of(self.chip) == "cdna", family_of(self.chip) == "rdna4"
     unified = self.chip in ("gfx90a", "gfx940", "gfx942", "gfx950")
     vectors = self.vector_registers
     offset = -(-vectors // 4) * 4 if unified else 0
     total = offset + self.accumulators if unified else max(vectors, self.accumulators)
-    granule = 4 if self.chip in ("gfx900", "gfx908") else 8
+    if self.wave not in ((64,) if cdna else (32, 64)):
+      raise AsmError(f"{self.name}: {self.chip} has no waves of {self.wave} lanes")
+    granule = 4 if self.chip in ("gfx900", "gfx908") or self.wave == 64 and not cdna else 8
     first = max(0, -(-total // granule) - 1) | DENORMALS
     if cdna:
       first |= max(0, -(-(self.scalar_registers + 6) // 8) - 1) << 6
@@ -129,7 +134,7 @@ class Kernel:
     users = 2 if self.argument_bytes else 0
     second = users << 1 | sum(1 << (7 + "xyz".index(axis)) for axis in self.groups) | (self.axes - 1) << 11
     third = offset // 4 - 1 if unified else 0
-    properties = (8 if self.argument_bytes else 0) | (0 if cdna else 1 << 10)
+    properties = (8 if self.argument_bytes else 0) | (1 << 10 if self.wave == 32 else 0)
     return struct.pack(
       "<III4xq20xIIIHH4x", self.local_bytes, 0, self.argument_bytes, distance, third, first, second, properties, 0
     )
