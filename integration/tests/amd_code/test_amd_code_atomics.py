@@ -1,5 +1,5 @@
-"""Atomic operations on the emulator of AMD's machine code, on RDNA 3, RDNA 4 and CDNA 3: of global memory by all kinds of
-addresses, and of shared memory, against Python's integers and NumPy."""
+"""Atomic operations on the emulator of AMD's machine code, on RDNA 3, RDNA 4 and CDNA 3: of global memory by all kinds
+of addresses, and of shared memory, against Python's integers and NumPy."""
 
 from __future__ import annotations
 
