@@ -54,7 +54,7 @@ def figures_of(cost: CostModel) -> Figures:
   for field in fields(cost):
     value = getattr(cost, field.name)
     if isinstance(value, tuple):
-      found |= {f"{field.name}.{place}": part for place, part in enumerate(value)}
+      found |= {f"{field.name}.{place}": part for place, part in enumerate(value) if isinstance(part, float)}
     elif isinstance(value, float):
       found[field.name] = value
   return found
