@@ -139,7 +139,7 @@ ILLEGAL = 'tiny-uop 1\n%0 = DEVICE void () arg="CPU"\n%1 = BUFFER int32 (%0) arg
       SOFTMAX,
       ("--only", "fuse"),
       2,
-      "no pass is named fuse: expected one of devices, simplify, blocks, kernels, memory",
+      "no pass is named fuse: expected one of devices, simplify, stack, blocks, kernels, memory",
     ),
     (SOFTMAX, ("--print-after", "fuse"), 2, "no pass is named fuse"),
     (SOFTMAX, ("--start-after", "memory"), 2, "there is no pass after memory"),

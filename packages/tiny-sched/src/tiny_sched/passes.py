@@ -77,6 +77,19 @@ def cut_into_kernels(sink: UOp, threads: Threads) -> UOp:
   return calls_of(kernels)
 
 
+def stacked(sink: UOp) -> UOp:
+  """Sums of many small products become one product, of stacked operands."""
+  if not any(_adds_sums(u.src[0]) for u in value_nodes(sink) if u.op is Ops.REDUCE and u.arg[0] is Ops.ADD):
+    return sink
+  with undivided:  # few graphs need it
+    from tiny_sched.stacked_products import stack_products
+  return stack_products(sink)
+
+
+def _adds_sums(u: UOp) -> bool:
+  return u.op is Ops.ADD and any(s.op is Ops.ADD for s in u.src)
+
+
 def in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
   """Sums weighted by a softmax become kernels of blocks, which store where the graph wants their results."""
   nodes = value_nodes(sink)
@@ -109,6 +122,7 @@ def passes_for(local_memory: LocalMemory, threads: Threads = few) -> tuple[Pass,
   return (
     Pass("devices", "Values on several devices become a graph on each, with copies between them.", per_device),
     Pass("simplify", "Movement, constants and reductions of the tensor graph take a simple form.", simplify_graph),
+    Pass("stack", "Sums of many small products become one product, of stacked operands.", stacked),
     Pass("blocks", "Sums weighted by a softmax (attention) become kernels of blocks, which never hold all weights.",
          partial(in_blocks, local_memory=local_memory)),
     Pass("kernels", "Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER.",

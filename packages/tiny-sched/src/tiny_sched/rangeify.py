@@ -16,6 +16,7 @@ from tiny_sched.index import ZERO, Gate, Index, as_uop, flatten, is_empty, known
 from tiny_sched.lowering import ElementAccess, Lowering, lower_element
 from tiny_sched.memory_plan import ALIGNMENT
 from tiny_sched.movement import source_index
+from tiny_sched.normalise import is_temporary
 from tiny_sched.recompute_cost import MEMORY, CostTable, is_alu
 from tiny_sched.scatter import is_plain, scatter_of
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem, loop_over
@@ -96,9 +97,14 @@ def find_homes(c: Context) -> None:
     if not owned or value in c.homes or value.dtype.kind == "index" or view is None or view.base.op is not Ops.BUFFER:
       continue
     fresh = view.base not in c.versions.read and not c.versions.before(u).stores
-    if fresh and view.byte_offset == 0 and view.size == view.base.arg[1]:
-      c.homes[value] = BufferRegion(view.base, 0, view.size, value.dtype, c.versions.after(u))
+    if fresh and (in_temporary(view) or view.byte_offset == 0 and view.size == view.base.arg[1]):
+      c.homes[value] = BufferRegion(view.base, view.byte_offset, view.size, value.dtype, c.versions.after(u))
       c.stored_at[value] = u
+
+
+def in_temporary(view: View | None) -> bool:
+  """Whether a view is a run of a temporary, which is written there as memory of its own is."""
+  return view is not None and is_temporary(view.base) and view.byte_offset % ALIGNMENT == 0
 
 
 # *** users to sources ***
@@ -122,6 +128,8 @@ def start_store(c: Context, store: UOp) -> None:
       raise ValueError(
         f"cannot STORE through {target!r}: a BITCAST to another item size needs a contiguous view of the buffer"
       )
+    region = BufferRegion(base, view.byte_offset, view.size, target.dtype)
+  elif view is not None and in_temporary(view):
     region = BufferRegion(base, view.byte_offset, view.size, target.dtype)
   start_kernel(c, value, device, store, region)
 
