@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sched_graphs import new, stored, total
 
-from tiny_sched import schedule
-from tiny_sched.passes import PASSES
+from tiny_sched import schedule, split_sums
+from tiny_sched.passes import PASSES, Threads, few, unknown
 from tiny_sched.stacked_products import LEAST, LONG, MOST, stack_products
 from tiny_uop import Context, DType, Ops, UOp, dtypes
 from tiny_uop.passes import run_passes
@@ -46,14 +46,14 @@ def sums_of(linear: UOp) -> list[str]:
   return [name for call in linear.src if (name := call.src[0].arg.name).startswith("reduce_16x16")]
 
 
-def check(roots: list[UOp], execute: Any, evaluate: Any) -> UOp:
+def check(roots: list[UOp], execute: Any, evaluate: Any, threads: Threads = few) -> UOp:
   """Bit for bit what the graph says, for integers. The schedule."""
   sink = UOp.sink(*roots)
   random = np.random.default_rng(0)
   memory = {u: random.integers(-5, 6, u.arg[1]).astype(np.int32) for u in sink.toposort if u.op is Ops.BUFFER}
   wanted = [evaluate(root, memory) for root in roots]
   with Context(SPEC=2):
-    execute(linear := schedule(sink), memory)
+    execute(linear := schedule(sink, unknown, threads), memory)
   for root, want in zip(roots, wanted, strict=True):
     np.testing.assert_array_equal(memory[root.src[0].src[0]], want.reshape(-1))
   return linear
@@ -157,3 +157,13 @@ def test_kernels_of_all_steps_are_the_same() -> None:
   """Places in a stack are memory that begins elsewhere, so that steps are compiled once."""
   linear = run_passes(UOp.sink(stored(summed(steps(2 * LEAST)))), PASSES)
   assert len({call.src[0] for call in linear.src}) < 10
+
+
+def test_beside_sums_that_threads_share(monkeypatch: pytest.MonkeyPatch, execute: Any, evaluate: Any) -> None:
+  """Both have temporaries before the others have theirs."""
+  for name in ("SECOND_KERNEL", "PART", "TERMS"):
+    monkeypatch.setattr(split_sums, name, 0)
+  long = total(product(new(64, 3, dtype=dtypes.int32), new(64, 5, dtype=dtypes.int32)), 0)
+  linear = check([stored(summed(steps(LEAST + 1))), stored(long * 2)], execute, evaluate, lambda _: 16)
+  assert len(sums_of(linear)) == 1
+  assert len([call for call in linear.src if "_r16" in call.src[0].arg.name]) >= 1

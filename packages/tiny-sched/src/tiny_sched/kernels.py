@@ -9,7 +9,7 @@ from dataclasses import replace
 from tiny_sched.index import known, memoised, simplify
 from tiny_sched.kernel_loops import flatten_loops, split_loops
 from tiny_sched.memory_plan import ALIGNMENT
-from tiny_sched.normalise import is_temporary, temporary_buffer
+from tiny_sched.normalise import is_temporary, temporary_buffer, temporary_number
 from tiny_sched.schedule_item import BufferRegion, ScheduleItem
 from tiny_uop import Accumulate, AxisType, GroupOp, KernelInfo, Ops, PtrDType, UOp, dtypes
 from tiny_uop.records import dataclass
@@ -153,6 +153,12 @@ def calls_of(kernels: Sequence[Kernel]) -> UOp:
   return UOp(Ops.LINEAR, dtypes.void, tuple(calls))
 
 
+def free_number(kernels: Sequence[Kernel]) -> int:
+  """The number from which on no temporary has a BUFFER yet."""
+  bases = {p.base for kernel in kernels for p in kernel.regions if p.base.op is Ops.BUFFER}
+  return max([temporary_number(base) + 1 for base in bases if is_temporary(base)], default=0)
+
+
 def _temporaries(kernels: Sequence[Kernel]) -> dict[UOp, UOp]:
   """The BUFFER of each node that is kept in memory, on the device of its writer, large enough for all its users."""
   first: dict[UOp, tuple[BufferRegion, str]] = {}
@@ -163,8 +169,7 @@ def _temporaries(kernels: Sequence[Kernel]) -> dict[UOp, UOp]:
         first.setdefault(region.base, (region, kernel.device))  # the writer comes first
         nbytes[region.base] = max(nbytes.get(region.base, 0), region.byte_offset + region.nbytes)
   found: dict[UOp, UOp] = {}
-  given = {p.base for kernel in kernels for p in kernel.regions if p.base.op is Ops.BUFFER and is_temporary(p.base)}
-  for number, (base, (region, device)) in enumerate(first.items(), len(given)):
+  for number, (base, (region, device)) in enumerate(first.items(), free_number(kernels)):
     exact = nbytes[base] == region.nbytes
     dtype, size = (region.dtype, region.size) if exact else (dtypes.uint8, nbytes[base])
     found[base] = temporary_buffer(number, device, size, dtype)

@@ -64,6 +64,11 @@ def temporary_buffer(number: int, device: str, size: int, dtype: DType) -> UOp:
   return UOp(Ops.BUFFER, dtype, (UOp(Ops.DEVICE, arg=device),), (_FIRST_TEMPORARY + number, size))
 
 
+def temporary_number(buffer: UOp) -> int:
+  """The number of a temporary's BUFFER."""
+  return int(buffer.arg[0]) - _FIRST_TEMPORARY
+
+
 def arena_buffer(number: int, device: str, nbytes: int) -> UOp:
   """The BUFFER that stands for the memory of all temporaries of a device."""
   return UOp(Ops.BUFFER, dtypes.uint8, (UOp(Ops.DEVICE, arg=device),), (_FIRST_ARENA + number, nbytes))

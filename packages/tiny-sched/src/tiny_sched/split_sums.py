@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tiny_sched.index import known, simplify
-from tiny_sched.kernels import Kernel, final
+from tiny_sched.kernels import Kernel, final, free_number
 from tiny_sched.normalise import temporary_buffer
 from tiny_sched.schedule_item import BufferRegion
 from tiny_uop import AxisType, Ops, PtrDType, UOp
@@ -101,12 +101,12 @@ def _divisors(size: int, most: int) -> Iterator[int]:
 
 def split_sums(kernels: Sequence[Kernel], threads: Callable[[str], int]) -> list[Kernel]:
   """The kernels, with two in the place of each whose sums are split."""
-  temporaries = len({p.base for k in kernels for p in k.regions if p.base.op is not Ops.BUFFER})
+  number = free_number(kernels)
   made: list[Kernel] = []
   for kernel in kernels:
     count = threads(kernel.device) if kernel.body.op is Ops.SINK else 0
-    found = _split(kernel, count, temporaries) if count > 1 else None
-    temporaries += found is not None
+    found = _split(kernel, count, number) if count > 1 else None
+    number += found is not None
     made += (kernel,) if found is None else found
   return made
 
