@@ -117,9 +117,13 @@ def _around(dtype: DType, number: int, scale: int) -> Iterator[Number]:
 
 
 def near_limits(source: DType, dtype: DType) -> list[Number]:
-  """Floats around the limits of an integer type, and some that are not whole."""
+  """Floats around the limits of an integer type and, where that has fewer bits, of int32; and some that are not
+  whole."""
   low, high = int(dtypes.min(dtype)), int(dtypes.max(dtype))
   exact = [0.25, 0.5, 0.75, 1.5, 2.5, -0.25, -0.5, -0.75, -1.5, -2.5, float(low), high / 2, high / 4 * 3, float(high)]
+  if dtype.bits < 32:
+    exact += [float(limit) for limit in (dtypes.min(dtypes.int32), dtypes.max(dtypes.int32))]
+    exact += [sign * size for sign in (1, -1) for size in (high * 1.5, high * 3.0, 70000.5, 1e7)]
   found = {to_bits(source, value): truncate(source, value) for value in exact}
   for pattern in list(found):
     for near in (pattern - 1, pattern + 1):
