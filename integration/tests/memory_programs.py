@@ -15,11 +15,13 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import shrinking
+from shrinking import without_a_line
 
 from tiny_tensor import Context, Tensor, TinyJit
 
@@ -270,37 +272,14 @@ def difference(program: Program) -> str | None:
   return None
 
 
-def kind_of(text: str | None) -> str | None:
-  if text is None:
-    return None
-  first = text.split(" ")[0]
-  return first if first.endswith("Error") else "value"
+def simpler(program: Program) -> Iterator[Program]:
+  yield from without_a_line(program)
+  if program.calls > 1:
+    yield replace(program, calls=program.calls - 1)
 
 
 def shrunk(program: Program) -> tuple[Program, str]:
-  text = difference(program)
-  assert text is not None
-  kind, again = kind_of(text), True
-
-  def holds(shorter: Program) -> bool:
-    nonlocal text, program
-    try:
-      found = difference(shorter)
-    except Exception:
-      return False
-    if found is None or kind_of(found) != kind or "NameError" in found:
-      return False
-    text, program = found, shorter
-    return True
-
-  while again:
-    again = False
-    for i in reversed(range(len(program.lines))):
-      if i < len(program.lines):
-        again |= holds(replace(program, lines=program.lines[:i] + program.lines[i + 1 :]))
-    if program.calls > 1:
-      again |= holds(replace(program, calls=program.calls - 1))
-  return program, text
+  return shrinking.shrunk(program, difference, simpler)
 
 
 # *** making ***

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import shrinking
+from shrinking import without_a_line
 
 from tiny_runtime import buffer_of
 from tiny_tensor import Tensor, TinyJit, Variable, dtypes
@@ -222,54 +224,27 @@ def difference(program: Program) -> str | None:
 
 
 def kind_of(text: str | None) -> str | None:
-  """What a difference has in common with that of a shorter program."""
-  if text is None:
-    return None
-  if text.startswith(DECLINED):
-    return None
-  first = text.split("\n")[0].split(" ")
-  return first[0] if first[0].endswith(("Error", "Broken", "Exception")) else "value"
+  """As `shrinking.kind_of`; what is declined is no difference."""
+  return None if text is None or text.startswith(DECLINED) else shrinking.kind_of(text)
+
+
+def simpler(program: Program) -> Iterator[Program]:
+  """With a line, a gradient, a capture, or values less; or with a line that only hands on what it was made of."""
+  yield from without_a_line(program)
+  yield from (replace(program, gradient=False), replace(program, captured=False))
+  if len(program.values) > 1 and not program.captured:
+    yield from (replace(program, values=(values,)) for values in program.values)
+  for i, line in enumerate(program.lines):
+    # a line that can be left out only if those after it use what it was made of
+    name, _, made = line.partition(" = ")
+    for other in (*INPUTS, *program.results[:i]):
+      if made != other and name.isidentifier() and other != name and other in made:
+        yield replace(program, lines=(*program.lines[:i], f"{name} = {other}", *program.lines[i + 1 :]))
 
 
 def shrunk(program: Program) -> tuple[Program, str]:
   """The program with as few lines, values and results as show a difference of its kind."""
-  text = difference(program)
-  assert text is not None
-  kind, again = kind_of(text), True
-
-  def holds(shorter: Program) -> bool:
-    nonlocal text, program
-    try:
-      found = difference(shorter)
-    except Exception:
-      return False
-    if found is None or kind_of(found) != kind:
-      return False
-    text, program = found, shorter
-    return True
-
-  while again:
-    again = False
-    for i in reversed(range(len(program.lines))):
-      if i < len(program.lines) and holds(replace(program, lines=program.lines[:i] + program.lines[i + 1 :])):
-        again = True
-    for simpler in (replace(program, gradient=False), replace(program, captured=False)):
-      again |= simpler != program and holds(
-        replace(program, gradient=simpler.gradient and program.gradient, captured=simpler.captured and program.captured)
-      )
-    for values in program.values:
-      if len(program.values) > 1 and not program.captured and holds(replace(program, values=(values,))):
-        again = True
-        break
-    for i, line in enumerate(program.lines):
-      # a line that can be left out only if those after it use what it was made of
-      name, _, made = line.partition(" = ")
-      for other in (*INPUTS, *program.results[:i]):
-        if made != other and name.isidentifier() and other != name and other in made:
-          if holds(replace(program, lines=(*program.lines[:i], f"{name} = {other}", *program.lines[i + 1 :]))):
-            again = True
-            break
-  return program, text
+  return shrinking.shrunk(program, difference, simpler, kind_of)
 
 
 # *** making ***
