@@ -68,14 +68,15 @@ MACHINES = {
 }
 OPTIONS = {"max": ",sve-default-vector-length=32"}
 """What qemu is told of a processor besides its name: registers of 256 bits, with which kernels are NEON's."""
+PYTEST = ("-m", "pytest", "-q", "-n", "2", "-rs", "-o", "faulthandler_timeout=1800")
+"""A test that starts three processes can take ten minutes where the machine does something else, too."""
 TENSOR_TESTS = "realize products sort parts random symbolic special gradient"
 PARTS = {
   "table": ("-m", "tiny_runtime"),
-  "kit": ("-m", "pytest", "-q", "-n", "2", "-rs", "--pyargs", "tiny_runtime.conformance", "--backend", "CPU"),
-  "cpu": ("-m", "pytest", "-q", "-n", "2", "-rs", "packages/tiny-runtime-cpu/tests",
+  "kit": (*PYTEST, "--pyargs", "tiny_runtime.conformance", "--backend", "CPU"),
+  "cpu": (*PYTEST, "packages/tiny-runtime-cpu/tests",
           "--ignore=packages/tiny-runtime-cpu/tests/test_cpu_conformance.py"),
-  "tensor": ("-m", "pytest", "-q", "-n", "2", "-rs",
-             *[f"packages/tiny-tensor/tests/test_tensor_{name}.py" for name in TENSOR_TESTS.split()]),
+  "tensor": (*PYTEST, *[f"packages/tiny-tensor/tests/test_tensor_{name}.py" for name in TENSOR_TESTS.split()]),
   "demo": ("integration/examples/digits.py", "--steps", "100"),
 }  # fmt: skip
 
