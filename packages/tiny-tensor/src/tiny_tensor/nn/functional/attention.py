@@ -40,6 +40,32 @@ def _in_heads(
   return x.reshape((n, x.shape[1], heads, -1)).transpose(1, 2)
 
 
+def _check_operands(query: Tensor, key: Tensor, value: Tensor, size: int, heads: int) -> None:
+  """Raises ValueError unless they are `(length, n, embed)`, with keys and values of one length."""
+  if query.ndim != 3 or key.ndim != 3 or value.ndim != 3:
+    raise ValueError(f"attention takes (length, n, embed) or (length, embed), got {query.shape} and {key.shape}")
+  embed = query.shape[2]
+  if embed != size or heads < 1 or size % heads:
+    raise ValueError(f"queries of size {embed} should have {size}, and {heads} heads should divide it")
+  if key.shape[:2] != value.shape[:2]:
+    raise ValueError(f"keys of shape {key.shape} and values of shape {value.shape} differ in length or number")
+
+
+def _masked(
+  scores: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool, further: int
+) -> Tensor:
+  """Scores `(n, heads, length, seen)` with masks added, none of which is for the `further` keys at the end."""
+  n, heads, length, seen = scores.shape
+  if attn_mask is None and is_causal:
+    attn_mask = scores._filled((length, seen - further), True, dtypes.bool).triu(1)
+  if attn_mask is not None:
+    each = attn_mask if attn_mask.ndim == 2 else attn_mask.reshape((n, heads, *attn_mask.shape[-2:]))
+    scores = scores + added_mask(each._pad_zeros([*[(0, 0)] * (each.ndim - 1), (0, further)]))
+  if key_padding_mask is not None:
+    scores = scores + added_mask(key_padding_mask._pad_zeros([(0, 0), (0, further)])).reshape((n, 1, 1, seen))
+  return scores
+
+
 def multi_head_attention_forward(
   query: Tensor,
   key: Tensor,
@@ -80,15 +106,7 @@ def multi_head_attention_forward(
   if single:
     query, key, value = (t.unsqueeze(1) for t in (query, key, value))
     key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-  if query.ndim != 3 or key.ndim != 3 or value.ndim != 3:
-    raise ValueError(f"attention takes (length, n, embed) or (length, embed), got {query.shape} and {key.shape}")
-  length, n, embed = query.shape
-  if embed != embed_dim_to_check or num_heads < 1 or embed_dim_to_check % num_heads:
-    raise ValueError(
-      f"queries of size {embed} should have {embed_dim_to_check}, and {num_heads} heads should divide it"
-    )
-  if key.shape[:2] != value.shape[:2]:
-    raise ValueError(f"keys of shape {key.shape} and values of shape {value.shape} differ in length or number")
+  _check_operands(query, key, value, embed_dim_to_check, num_heads)
   weights = [q_proj_weight, k_proj_weight, v_proj_weight]
   if not use_separate_proj_weight:
     weights = [None] * 3 if in_proj_weight is None else list(in_proj_weight.chunk(3, 0))
@@ -99,15 +117,8 @@ def multi_head_attention_forward(
   further = int(more[1] is not None) + add_zero_attn
   if add_zero_attn:
     k, v = (x._pad_zeros([(0, 0), (0, 0), (0, 1), (0, 0)]) for x in (k, v))
-  seen = k.shape[2]
   scores = q.matmul(k.transpose(-2, -1)) / (embed_dim_to_check // num_heads) ** 0.5
-  if attn_mask is None and is_causal:
-    attn_mask = scores._filled((length, seen - further), True, dtypes.bool).triu(1)
-  if attn_mask is not None:
-    each = attn_mask if attn_mask.ndim == 2 else attn_mask.reshape((n, num_heads, *attn_mask.shape[-2:]))
-    scores = scores + added_mask(each._pad_zeros([*[(0, 0)] * (each.ndim - 1), (0, further)]))
-  if key_padding_mask is not None:
-    scores = scores + added_mask(key_padding_mask._pad_zeros([(0, 0), (0, further)])).reshape((n, 1, 1, seen))
+  scores = _masked(scores, attn_mask, key_padding_mask, is_causal, further)
   shares = scores.softmax(-1)
   if training and dropout_p:
     with Tensor.train():
