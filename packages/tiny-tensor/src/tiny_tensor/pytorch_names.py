@@ -46,6 +46,9 @@ TENSOR = {
 }  # fmt: skip
 """Attributes of a Tensor → what to write."""
 
+MOVING = ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
+"""Methods that PyTorch has in place, and which would change the shape of a tensor."""
+
 _SEED = "Tensor.manual_seed(seed)"
 _GRADIENTS = "y.gradient(x), y.backward(); tiny_tensor.func has jacobians, jvp and vmap"
 _DEVICES = 't.to("CUDA"); Device.DEFAULT names the default device, Context(DEVICE="CUDA") and DEVICE=CUDA change it'
@@ -115,17 +118,49 @@ OPTIM = {
 """Names in `torch.optim` → what to write."""
 
 
-def tensor_attribute(t: Any, name: str) -> Any:
-  """What `t.NAME` is that `Tensor` does not have: another name's method, or an AttributeError that says more."""
-  kind = type(t)
-  stem = name.removesuffix("_")
-  if (found := ALIASES.get(stem)) and hasattr(kind, found + name[len(stem) :]):
-    return getattr(t, found + name[len(stem) :])
-  instead = TENSOR.get(name)
-  if instead is None and stem != name and hasattr(kind, stem):
-    instead = f"t = t.{stem}(…)"
-  here = f". Here: {instead}" if instead else ""
-  raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{here}", name=name, obj=t)
+# These are attributes of the class, not a `__getattr__`: where a class has one, Python 3.11 takes five times as long
+# for any attribute, and 1.1 to 1.2 times for building a graph.
+
+
+class SecondName:
+  """Another name of a method of tensors; classes do not have it."""
+
+  __slots__ = ("method", "name")
+
+  def __init__(self, name: str, method: str) -> None:
+    self.name, self.method = name, method
+
+  def __get__(self, t: Any, kind: type) -> Any:
+    if t is None:
+      raise AttributeError(f"type object {kind.__name__!r} has no attribute {self.name!r}", name=self.name, obj=kind)
+    return getattr(t, self.method)
+
+
+class Absent:
+  """An attribute that there is not: the error says what to write."""
+
+  __slots__ = ("instead", "name")
+
+  def __init__(self, name: str, instead: str) -> None:
+    self.name, self.instead = name, instead
+
+  def __get__(self, t: Any, kind: type) -> Any:
+    whose = f"type object {kind.__name__!r}" if t is None else f"{kind.__name__!r} object"
+    words = f"{whose} has no attribute {self.name!r}. Here: {self.instead}"
+    raise AttributeError(words, name=self.name, obj=kind if t is None else t)
+
+
+def add_names(kind: type) -> frozenset[str]:
+  """Gives a class of tensors PyTorch's names; which."""
+  made: dict[str, SecondName | Absent] = {name: Absent(name, instead) for name, instead in TENSOR.items()}
+  for name, method in ALIASES.items():
+    made[name] = SecondName(name, method)
+    if hasattr(kind, f"{method}_"):
+      made[f"{name}_"] = SecondName(f"{name}_", f"{method}_")
+  made |= {f"{name}_": Absent(f"{name}_", f"t = t.{name}(…)") for name in MOVING if f"{name}_" not in made}
+  for name, found in made.items():
+    setattr(kind, name, found)
+  return frozenset(made)
 
 
 def of_torch(name: str) -> str | None:

@@ -6,10 +6,10 @@ import builtins
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from tiny_tensor.base import DTypeLike, TensorBase, const_uop, to_dtype
 from tiny_tensor.custom_kernel import CustomKernelMixin
@@ -40,6 +40,7 @@ from tiny_tensor.methods.sort import SortMixin
 from tiny_tensor.methods.statistics import StatisticsMixin
 from tiny_tensor.naming import unary
 from tiny_tensor.placement import DeviceLike, canonical, data_buffer
+from tiny_tensor.pytorch_names import add_names
 from tiny_uop import Devices, DType, UOp, dtypes
 
 
@@ -137,12 +138,9 @@ class Tensor(
     self._begin_life()
     self.requires_grad_(requires_grad)
 
-  if not TYPE_CHECKING:  # type checkers know all names that there are
-
-    def __getattr__(self, name):
-      from tiny_tensor.pytorch_names import tensor_attribute
-
-      return tensor_attribute(self, name)
+  def __dir__(self) -> Iterable[str]:
+    """Without PyTorch's names for what is here by another."""
+    return [name for name in super().__dir__() if name not in PYTORCH_NAMES]
 
   @classmethod
   @contextmanager
@@ -228,3 +226,7 @@ class _ThisModule(ModuleType):
 
 
 sys.modules[__name__].__class__ = _ThisModule
+
+
+PYTORCH_NAMES = add_names(Tensor)
+"""Attributes of tensors that work by another name, or say what to write."""
