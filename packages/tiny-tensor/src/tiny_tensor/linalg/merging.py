@@ -128,83 +128,100 @@ def ordering(arrays: tuple[Array, ...], threads: int, width: int) -> UOp:
   return s.kernel("merge_order")
 
 
+class Root(Merges):
+  """The root of facts at place `k` of matrix `b`, told by its distance from `value`, the d of rank `origin`."""
+
+  def start(self, facts: int, which: UOp) -> None:
+    """Chooses the next d that is nearer, and between which distances from it the root is: `low`, `high`."""
+    self.facts, self.b, self.k = facts, which // self.rows, which % self.rows
+    self.begin(self.b)
+    s, k, zero, one = self, self.k, self.zero, self.one
+    self.first = s.keep_index(s.block(k), s.strips - 1)
+    last = k % (s.half * 2) >= s.half * 2 - 1
+    rho = s.keep(s.fact(RHO, k).maximum(s.small))
+    behind = (k + 1).minimum(s.rows - 1)
+    own, weight = s.keep(s.fact(SORTED, k)), s.keep(s.fact(SORTED_WEIGHT, k))
+    gap = s.keep(last.where(rho, s.fact(SORTED, behind) - own + s.gap))
+    other = s.keep(last.where(zero, s.fact(SORTED_WEIGHT, behind)))
+    middle = s.keep(gap / 2)
+    at_middle = s.total(s.first, lambda place: s.fact(WEIGHT, place) / (s.distance(place, own, s.real(k)) - middle))
+    at_middle = s.keep(at_middle + one)
+    below = s.keep((at_middle < zero).where(one, zero))
+    right = s.keep(last.where(zero, below))  # of the middle
+    is_right = zero < right
+    self.origin = s.keep(s.real(k) + right)
+    self.value = s.keep(is_right.where(s.fact(SORTED, behind), own))
+    self.low = s.variable(is_right.where(middle * -1, (zero < below).where(middle, zero)))
+    self.high = s.variable(is_right.where(zero, (zero < below).where(gap, middle)))
+    self.poles = s.keep(is_right.where(gap * -1, zero)), s.keep(is_right.where(zero, gap))
+    c = s.keep(at_middle + (weight - other) / middle)
+    a = s.keep(is_right.where(gap * -1, gap) * c + weight + other)
+    self.guess = s.quadratic(a, s.keep(is_right.where(other * -1, weight) * gap), c, gap * 2)
+    self.gap_behind = gap
+
+  def fact(self, row: int, place: UOp) -> UOp:
+    return self.load(self.facts, self.b, row, place)
+
+  def distance(self, place: UOp, value: UOp, rank: UOp) -> UOp:
+    return (self.fact(VALUE, place) - value) + (self.fact(RANK, place) - rank) * self.gap
+
+  def quadratic(self, a: UOp, b: UOp, c: UOp, other: UOp) -> UOp:
+    """The root of c x² - a x + b that is next to 0."""
+    zero, one = self.zero, self.one
+    root = self.keep((a * a - b * c * 4).maximum(zero).sqrt())
+    down = c.eq(zero).where(other, (a - root) / c.eq(zero).where(one, c) / 2)
+    return self.keep((zero < a).where(b * 2 / (zero < a).where(a + root, one), down))
+
+  def between(self, found: UOp) -> UOp:
+    """What is found, if it is between `low` and `high`, and else their middle."""
+    inside = (self.get(self.low) < found) & (found < self.get(self.high))
+    return inside.where(found, (self.get(self.low) + self.get(self.high)) / 2)
+
+  def sums(self, t: UOp, left: bool, power: int) -> UOp:
+    """Of weights over distances from t, or their squares: of those up to the root's own d, or of those behind it."""
+
+    def term(place: UOp) -> UOp:
+      apart = self.distance(place, self.value, self.origin) - t
+      found = self.fact(WEIGHT, place) / apart
+      mine = self.fact(RANK, place) < self.real(self.k + 1)
+      return (mine if left else ~mine).where(found / apart if power == 2 else found, self.zero)
+
+    return self.total(self.first, term)
+
+  def improve(self, at: UOp, done: UOp) -> None:
+    """One step from the distance `at`: narrows `low` and `high`."""
+    s, (one_pole, other_pole) = self, self.poles
+    t = s.keep(s.get(at))
+    psi, psi_slope = s.sums(t, True, 1), s.sums(t, True, 2)
+    phi, phi_slope = s.sums(t, False, 1), s.sums(t, False, 2)
+    f = s.keep(s.one + psi + phi)
+    s.put(s.low, (f < s.zero).where(t, s.get(s.low)))
+    s.put(s.high, (f < s.zero).where(s.get(s.high), t))
+    one_way, other_way = s.keep(one_pole - t), s.keep(other_pole - t)
+    c = s.keep(f - one_way * psi_slope - other_way * phi_slope)
+    a = s.keep((one_way + other_way) * f - one_way * other_way * (psi_slope + phi_slope))
+    new = s.keep(t + s.quadratic(a, s.keep(one_way * other_way * f), c, s.gap_behind * 2))
+    new = s.keep(s.between(new))
+    enough = ~(s.small * 4 * (s.one - psi + phi) < size(f)) | new.eq(t)
+    s.put(done, enough.where(UOp.const(dtypes.int32, 1), UOp.const(dtypes.int32, 0)))
+    s.put(at, enough.where(t, new))
+
+
 @cache
 def rooting(arrays: tuple[Array, ...], threads: int, width: int) -> UOp:
   """The roots of facts, half: each by itself."""
   roots, facts, half = range(3)
   (batch, _, rows), _ = arrays[roots]
-  s = Merges(arrays, threads, rows, width, half, facts)
-  zero, one = s.zero, s.one
-
-  def quadratic(a: UOp, b: UOp, c: UOp, other: UOp) -> UOp:
-    """The root of c x² - a x + b that is next to 0."""
-    root = s.keep((a * a - b * c * 4).maximum(zero).sqrt())
-    down = c.eq(zero).where(other, (a - root) / c.eq(zero).where(one, c) / 2)
-    return s.keep((zero < a).where(b * 2 / (zero < a).where(a + root, one), down))
-
+  s = Root(arrays, threads, rows, width, half, facts)
   with s.loop(batch * rows, AxisType.GLOBAL) as which:
-    b, k = which // rows, which % rows
-    s.begin(b)
-    first = s.keep_index(s.block(k), s.strips - 1)
-    last = k % (s.half * 2) >= s.half * 2 - 1
-
-    def fact(row: int, place: UOp) -> UOp:
-      return s.load(facts, b, row, place)
-
-    rho = s.keep(fact(RHO, k).maximum(s.small))
-    behind = (k + 1).minimum(rows - 1)
-    own, weight = s.keep(fact(SORTED, k)), s.keep(fact(SORTED_WEIGHT, k))
-    gap = s.keep(last.where(rho, fact(SORTED, behind) - own + s.gap))
-    other = s.keep(last.where(zero, fact(SORTED_WEIGHT, behind)))
-    middle = s.keep(gap / 2)
-
-    def distance(place: UOp, value: UOp, rank: UOp) -> UOp:
-      return (fact(VALUE, place) - value) + (fact(RANK, place) - rank) * s.gap
-
-    at_middle = s.total(first, lambda place: fact(WEIGHT, place) / (distance(place, own, s.real(k)) - middle))
-    at_middle = s.keep(at_middle + one)
-    below = s.keep((at_middle < zero).where(one, zero))
-    right = s.keep(last.where(zero, below))  # of the middle
-    is_right = zero < right
-    origin = s.keep(s.real(k) + right)
-    value = s.keep(is_right.where(fact(SORTED, behind), own))
-    low = s.variable(is_right.where(middle * -1, (zero < below).where(middle, zero)))
-    high = s.variable(is_right.where(zero, (zero < below).where(gap, middle)))
-    one_pole, other_pole = s.keep(is_right.where(gap * -1, zero)), s.keep(is_right.where(zero, gap))
-    c = s.keep(at_middle + (weight - other) / middle)
-    a = s.keep(is_right.where(gap * -1, gap) * c + weight + other)
-    start = quadratic(a, s.keep(is_right.where(other * -1, weight) * gap), c, gap * 2)
-    inside = (s.get(low) < start) & (start < s.get(high))
-    at = s.variable(inside.where(start, (s.get(low) + s.get(high)) / 2))
+    s.start(facts, which)
+    at = s.variable(s.between(s.guess))
     done = s.variable(UOp.const(dtypes.int32, 0))
     with s.loop(STEPS), s.where(s.get(done) < 1):
-      t = s.keep(s.get(at))
-
-      def sums(left: bool, power: int) -> UOp:
-        def term(place: UOp) -> UOp:
-          apart = distance(place, value, origin) - t
-          found = fact(WEIGHT, place) / apart
-          mine = fact(RANK, place) < s.real(k + 1)
-          return (mine if left else ~mine).where(found / apart if power == 2 else found, zero)
-
-        return s.total(first, term)
-
-      psi, psi_slope, phi, phi_slope = sums(True, 1), sums(True, 2), sums(False, 1), sums(False, 2)
-      f = s.keep(one + psi + phi)
-      s.put(low, (f < zero).where(t, s.get(low)))
-      s.put(high, (f < zero).where(s.get(high), t))
-      one_way, other_way = s.keep(one_pole - t), s.keep(other_pole - t)
-      c = s.keep(f - one_way * psi_slope - other_way * phi_slope)
-      a = s.keep((one_way + other_way) * f - one_way * other_way * (psi_slope + phi_slope))
-      new = s.keep(t + quadratic(a, s.keep(one_way * other_way * f), c, gap * 2))
-      inside = (s.get(low) < new) & (new < s.get(high))
-      new = s.keep(inside.where(new, (s.get(low) + s.get(high)) / 2))
-      enough = ~(s.small * 4 * (one - psi + phi) < size(f)) | new.eq(t)
-      s.put(done, enough.where(UOp.const(dtypes.int32, 1), UOp.const(dtypes.int32, 0)))
-      s.put(at, enough.where(t, new))
-    s.store(roots, (b, ORIGIN, k), origin)
-    s.store(roots, (b, NEAR, k), value)
-    s.store(roots, (b, DISTANCE, k), s.get(at))
+      s.improve(at, done)
+    s.store(roots, (s.b, ORIGIN, s.k), s.origin)
+    s.store(roots, (s.b, NEAR, s.k), s.value)
+    s.store(roots, (s.b, DISTANCE, s.k), s.get(at))
   return s.kernel("merge_roots")
 
 
