@@ -160,9 +160,11 @@ class Root(Merges):
     self.gap_behind = gap
 
   def fact(self, row: int, place: UOp) -> UOp:
+    """What is known of the d at a place."""
     return self.load(self.facts, self.b, row, place)
 
   def distance(self, place: UOp, value: UOp, rank: UOp) -> UOp:
+    """From the d of a rank, which is `value`, to the d at a place."""
     return (self.fact(VALUE, place) - value) + (self.fact(RANK, place) - rank) * self.gap
 
   def quadratic(self, a: UOp, b: UOp, c: UOp, other: UOp) -> UOp:
