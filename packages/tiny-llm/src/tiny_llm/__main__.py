@@ -114,7 +114,7 @@ def run_bench(args: Arguments) -> int:
   threads = args.threads if args.against else None
   found = bench_model(
     _path(args), prompt=args.prompt, slices=args.slices, exact=args.exact, cache_type=args.cache_type,
-    threads=threads, processor=args.processor,
+    threads=threads, processor=args.processor, slots=args.slots, position=args.position,
   )  # fmt: skip
   if args.json:
     print(json.dumps(found))
@@ -124,6 +124,11 @@ def run_bench(args: Arguments) -> int:
     f"decode is {found['of_floor']:.2f} of {found['floor']:.0f} tokens/s, at which weights alone would be read at "
     f"{found['gigabytes_per_second']:.1f} GB/s"
   )
+  if args.slots > 1:
+    print(
+      f"{args.slots} slots decode {found['slots_decode']:.1f} tokens/s, {found['slots_ratio']:.2f} times the "
+      f"{found['slot_decode']:.1f} of one; reading memory allows {found['slots_floor']:.2f} times"
+    )
   print(f"loaded after {found['load']:.2f} s, first token after {found['first_token']:.2f} s")
   if args.against:
     print(f"llama.cpp: prefill {found['llama_prefill']:.0f}, decode {found['llama_decode']:.1f} tokens/s")
@@ -307,6 +312,8 @@ def _of_perplexity(sub: Parser) -> None:
 
 def _of_bench(sub: Parser) -> None:
   sub.add_argument("--prompt", type=int, default=128, metavar="N", help="tokens of the prompt (128)")
+  sub.add_argument("--slots", type=int, default=1, help="also so many slots at once, against one of them (1: not)")
+  sub.add_argument("--position", type=int, metavar="N", help="tokens that each slot has read (as many as the prompt)")
   sub.add_argument("--slices", type=int, default=8, metavar="N", help="how often each is measured (8)")
   sub.add_argument("--processor", action="store_true", help="processor time of all threads: for busy machines")
   sub.add_argument("--against", choices=("llama-cpp",), help="measure it beside this (the extra `bench`)")

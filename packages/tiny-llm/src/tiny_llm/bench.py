@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from tiny_llm.architectures import Config
+from tiny_llm.cache import CACHE_TYPES
 from tiny_llm.files.checkpoint import open_checkpoint
-from tiny_llm.model import Chunk, load_model
+from tiny_llm.model import Chunk, Model, load_model
 from tiny_tensor import Tensor, TinyJit
 
 __all__ = ["bench_model"]
@@ -30,17 +32,23 @@ Slice = Callable[[], object]
 
 def bench_model(
   path: Path, *, prompt: int = 128, slices: int = 8, exact: bool = False, cache_type: str = "f16",
-  threads: int | None = None, processor: bool = False,
+  threads: int | None = None, processor: bool = False, slots: int = 1, position: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
   """Figures of a model file: tokens per second of `prefill` and `decode`, the `floor` of decode (tokens per second at
   which the weights alone would be read), and shares. With `threads` llama.cpp is measured beside it, with so many
-  (needs llama-cpp-python, ImportError without it), and there are ratios: above 1 this is faster."""
+  (needs llama-cpp-python, ImportError without it), and there are ratios: above 1 this is faster.
+
+  With several `slots`, tokens after `position` others (the prompt's, if it is None) are decoded for one slot
+  (`slot_decode`) and for all at once (`slots_decode`, tokens of all per second); `slots_ratio` is the second by the
+  first, and `slots_floor` what it would be if reading weights, keys and values were all."""
   clock = time.process_time if processor else time.perf_counter
   checkpoint = open_checkpoint(path)
   start = clock()
-  model = load_model(checkpoint, context=2 * prompt + STEPS * 2, exact=exact, cache_type=cache_type)
+  position = prompt if position is None else position
+  context = max(2 * prompt, position) + STEPS * 2
+  model = load_model(checkpoint, context=context, slots=slots, exact=exact, cache_type=cache_type)
   loaded = clock() - start
-  tokens = random.Random(0).choices(range(model.config.vocabulary), k=max(prompt, STEPS))
+  tokens = random.Random(0).choices(range(model.config.vocabulary), k=max(prompt, position, STEPS))
   model.step([Chunk(0, 0, tokens[:1])])
   first = clock() - start
   stream = Tensor.ones(STREAM).contiguous().realize()
@@ -50,6 +58,8 @@ def bench_model(
     "decode": lambda: [model.step([Chunk(0, prompt + n, [tokens[n]])]) for n in range(STEPS)],
     "stream": lambda: read_stream(stream),
   }
+  if slots > 1:
+    slices_of |= _slots(model, tokens, position)
   if threads is not None:
     slices_of |= _llama(path, tokens, prompt, threads)
   best = dict.fromkeys(slices_of, float("inf"))
@@ -67,11 +77,36 @@ def bench_model(
     "load": loaded, "first_token": first, "prefill": prompt / best["prefill"], "decode": decode, "floor": floor,
     "of_floor": decode / floor, "gigabytes_per_second": STREAM * 4 / best["stream"] / 1e9,
   }  # fmt: skip
+  if slots > 1:
+    single, several = STEPS / best["slot_decode"], slots * STEPS / best["slots_decode"]
+    kept = position * _kept_bytes(model.config, cache_type)
+    found |= {"slot_decode": single, "slots_decode": several, "slots_ratio": several / single}
+    found["slots_floor"] = slots * (read + kept) / (read + slots * kept)
   if threads is not None:
     for name, count in (("prefill", prompt), ("decode", STEPS)):
       found[f"llama_{name}"] = count / best[f"llama_{name}"]
       found[f"{name}_ratio"] = best[f"llama_{name}"] / best[name]
   return found
+
+
+def _slots(model: Model, tokens: list[int], position: int) -> dict[str, Slice]:
+  """Tokens after `position` others, of one slot and of all at once."""
+  slots = range(model.slots)
+  if position:
+    model.step([Chunk(0, 0, tokens[:position])])
+  for slot in slots[1:]:
+    model.copy_prefix(0, slot, position)
+
+  def decode(slots: range) -> None:
+    for n in range(STEPS):
+      model.step([Chunk(slot, position + n, [tokens[n]]) for slot in slots])
+
+  return {"slot_decode": lambda: decode(slots[:1]), "slots_decode": lambda: decode(slots)}
+
+
+def _kept_bytes(config: Config, cache_type: str) -> float:
+  """Of keys and values of a position."""
+  return 2 * config.layers * config.kv_heads * config.head_dim * CACHE_TYPES[cache_type] / 8
 
 
 def _llama(path: Path, tokens: list[int], prompt: int, threads: int) -> dict[str, Slice]:
