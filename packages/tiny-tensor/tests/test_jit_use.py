@@ -7,6 +7,7 @@ import pytest
 
 from tiny_runtime import GlobalCounters
 from tiny_tensor import Context, Tensor, TinyJit, Variable, dtypes, nn
+from tiny_tensor.jit import Arena
 
 
 @pytest.fixture(autouse=True)
@@ -316,3 +317,36 @@ def test_temporaries_share_memory_and_what_is_kept_does_not() -> None:
   step.reset()
   # besides them: the input, and the gradient of the capture and of two replays
   assert used - GlobalCounters.mem_used < 7 * 4000, "eight temporaries of the loop need the memory of two"
+
+
+def test_functions_with_one_arena_have_the_memory_of_the_largest() -> None:
+  def of(size: int, arena: Arena) -> TinyJit[[Tensor], Tensor]:
+    def steps(x: Tensor) -> Tensor:
+      y = x.expand(size).contiguous().realize()
+      for n in range(4):
+        y = (y + n).realize()
+      return y.sum().realize()
+
+    return TinyJit(steps, arena=arena)
+
+  sizes, together = (1000, 5000, 3000), Arena()
+  shared, alone = [of(size, together) for size in sizes], [of(size, Arena()) for size in sizes]
+
+  def used_by(functions: list[TinyJit[[Tensor], Tensor]]) -> int:
+    before = GlobalCounters.mem_used
+    for i in range(6):  # they are captured by turns: the second needs more than the first had
+      for size, function in zip(sizes, functions, strict=True):
+        assert function(Tensor([float(i)]).realize()).item() == size * (i + 6)
+    return GlobalCounters.mem_used - before
+
+  assert together.nbytes == 0
+  few = used_by(shared)
+  assert 2 * 5000 * 4 <= together.nbytes < 2 * 5000 * 4 + 1024, "two values at a time"
+  assert few < together.nbytes + 4096
+  assert used_by(alone) - few >= 2 * (1000 + 3000) * 4
+  assert shared[0].captured is not None
+  used = GlobalCounters.mem_used
+  shared[0].captured.free_intermediates()
+  assert used - GlobalCounters.mem_used == together.nbytes
+  used_by(shared)
+  assert GlobalCounters.mem_used == used

@@ -15,7 +15,7 @@ from tiny_llm.rope import rotations
 from tiny_llm.sampling import Array
 from tiny_llm.weights import Layer, Norm, Weights
 from tiny_tensor import Device, Tensor, TinyJit, UOp, Variable, dtypes
-from tiny_tensor.jit import Repeated
+from tiny_tensor.jit import Arena, Repeated
 from tiny_uop.records import dataclass
 
 __all__ = ["Chunk", "Model", "load_model"]
@@ -70,13 +70,13 @@ class Model:
       if context > config.context:
         raise ValueError(f"the model has {config.context} positions, which are learned: a context of {context} is more")
       self._positions = table.pad(((0, self._room - config.context), None)).contiguous().realize()
-    kinds = ("last", "all", "states")
-    self._read = {(size, wanted): TinyJit(self._graph(wanted)) for size in PIECES for wanted in kinds}
+    kinds, self._arena = ("last", "all", "states"), Arena()
+    self._read = {(size, wanted): self._jit(self._graph(wanted)) for size in PIECES for wanted in kinds}
     sizes = [*[s for s in WHOLE if s < context], context]
     # layers are alike: what Python makes of the first is run again for the others
     self._read_layer, self._encode_layer = Repeated(self._one_layer), Repeated(self._one_encoding_layer)
-    self._read_whole = {} if config.architecture.causal else {size: TinyJit(self._encode) for size in sizes}
-    self._read_together = {size: TinyJit(self._graph("all")) for size in TOGETHER}
+    self._read_whole = {} if config.architecture.causal else {size: self._jit(self._encode) for size in sizes}
+    self._read_together = {size: self._jit(self._graph("all")) for size in TOGETHER}
 
   def step(self, chunks: Sequence[Chunk], *, all_logits: bool = False) -> list[memoryview[float]]:
     """Reads chunks of different slots, and gives for each the logits after its last token, as a memoryview of float32
@@ -122,9 +122,8 @@ class Model:
 
   def free_intermediates(self) -> None:
     """Gives back what reading a prompt needs in between (scores over the whole context), until the next prompt."""
-    for (size, _), read in self._read.items():
-      if size == PIECES[0] and read.captured is not None:
-        read.captured.free_intermediates()
+    with self._arena.lock:
+      self._arena.release()
     Device.trim()
 
   def _check(self, chunks: Sequence[Chunk]) -> None:
@@ -179,6 +178,10 @@ class Model:
     rows = self._run(self._read_together[len(chunks)], tokens, Variable("last", 0, 0).bind(0), *places).data().cast("B")
     size, shape = self.config.vocabulary * 4, ([1, self.config.vocabulary] if every else [self.config.vocabulary])
     return {c.slot: rows[n * size : (n + 1) * size].cast("f", shape) for n, c in enumerate(chunks)}
+
+  def _jit(self, read: Callable[..., Tensor]) -> TinyJit[..., Tensor]:
+    """A function that is captured. Of all that read, one is called at a time: they share what they need in between."""
+    return TinyJit(read, arena=self._arena)
 
   def _run(self, read: TinyJit[..., Tensor], *arguments: Tensor | UOp) -> Tensor:
     """Calls a function. Runs before it is captured need more memory than replays."""

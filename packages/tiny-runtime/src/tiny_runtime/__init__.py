@@ -28,6 +28,7 @@ from tiny_uop.lazy import lazy_names
 
 if TYPE_CHECKING:
   from tiny_runtime.compile_cache import cache_folder, cached_bytes
+  from tiny_runtime.execution.arena import Arena
   from tiny_runtime.execution.collectives import Communicator, use_communicator
   from tiny_runtime.execution.execute import run
   from tiny_runtime.execution.graph import Capture, CapturedGraph, capture
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
   from tiny_runtime.profiling.recording import Profile, profile
 
 __all__ = [
-  "API", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
+  "API", "Arena", "Backend", "BackendError", "Binary", "Broken", "Buffer", "Capabilities", "Capture", "CapturedGraph",
   "Communicator", "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "ExecItem", "GlobalCounters",
-  "GraphChange", "GraphCopy", "GraphKernel", "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure", "Memory",
-  "Metadata", "OutOfMemory", "Profile", "Program", "Record", "Unavailable", "adopted_buffer", "buffer_of",
+  "GraphChange", "GraphCopy", "GraphKernel", "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure",
+  "Memory", "Metadata", "OutOfMemory", "Profile", "Program", "Record", "Unavailable", "adopted_buffer", "buffer_of",
   "cache_folder", "cached_bytes", "capture", "exec_items", "host_buffer", "profile", "run", "run_schedule",
   "use_communicator",
 ]  # fmt: skip
@@ -48,6 +49,7 @@ __all__ = [
 __getattr__ = lazy_names(
   __name__, cache_folder="compile_cache", cached_bytes="compile_cache", run="execution.execute",
   Communicator="execution.collectives", use_communicator="execution.collectives",
+  Arena="execution.arena",
   Capture="execution.graph", CapturedGraph="execution.graph", capture="execution.graph", ExecItem="execution.items",
   Metadata="execution.items", exec_items="execution.items", run_schedule="execution.items",
   Profile="profiling.recording", Record="profiling.record", profile="profiling.recording",

@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tiny_runtime.buffer import Buffer, buffer_of
-from tiny_runtime.execution.arena import share_memory
+from tiny_runtime.execution.arena import Arena, move, share_memory
 from tiny_runtime.execution.launch import Launch, prepare
 from tiny_runtime.execution.pieces import cut
 from tiny_runtime.execution.results import Place, ResultPool, Results
 from tiny_uop import Ops, UOp
-from tiny_uop.locks import shared_lock
 from tiny_uop.ops import GroupOp
 
 _active = threading.local()
@@ -84,7 +83,8 @@ class CapturedGraph:
     replay, which `replay` returns (the view of). If it existed before (a weight that is updated and returned), the same
     buffer. If it is an input, the one given.
   * `temporaries`: those among them that came to life in the capture share memory with each other, as long as they are
-    not needed at the same time. What they held is lost, and looking at them afterwards is an error.
+    not needed at the same time, and with those of other graphs that have the same `arena`. What they held is lost, and
+    looking at them afterwards is an error.
   * all others: owned by the graph and reused: weights are updated in place, temporaries overwritten.
 
   Launches that follow each other on a device with graphs are one submission. Threads may share a graph; their replays
@@ -96,23 +96,23 @@ class CapturedGraph:
 
   def __init__(
     self, linears: Sequence[UOp], inputs: Sequence[UOp], outputs: Sequence[UOp] = (),
-    temporaries: Collection[UOp] = (), name: str = "graph",
+    temporaries: Collection[UOp] = (), name: str = "graph", arena: Arena | None = None,
   ) -> None:  # fmt: skip
     self.inputs = tuple(inputs)
     self.outputs = tuple(outputs)
     calls = [call for linear in linears for call in linear.src]
     # these are kept alive; the calls and their views are not: launches have their buffers
-    self._used = frozenset([base_of(uop) for call in calls for uop in buffers_of(call)])
+    used = frozenset([base_of(uop) for call in calls for uop in buffers_of(call)])
     self._launches = [prepare(call) for call in calls]
-    self._check_inputs()
+    self._check_inputs(used)
     created = linears.created if isinstance(linears, Capture) else first_written(calls, self._launches)
     bases = dict.fromkeys(buffer_below(uop) for uop in self.outputs)
     fresh = tuple(uop for uop in bases if uop in created and uop not in self.inputs)
     private = created.intersection(temporaries).difference(self.inputs, bases)
-    temporary = {buffer_of(uop) for uop in private}
-    slots = [(x, n) for x in self._launches for n, buffer in enumerate(x.buffers) if buffer.base in temporary]
-    share_memory(self._launches, temporary)
-    self._temporaries = list(dict.fromkeys(launch.buffers[n].base for launch, n in slots))
+    self._used = used - private
+    self._arena = Arena() if arena is None else arena
+    with self._arena.lock:
+      self._temporaries = share_memory(self._launches, {buffer_of(uop) for uop in private}, self._arena)
     self._current: Results | None = None
     self._passed = not bases.keys().isdisjoint(self.inputs)
     self._pieces, self._last = cut(self._launches, name)
@@ -120,16 +120,14 @@ class CapturedGraph:
     self._symbolic = [(piece, n, group.first) for piece in self._pieces for n, group in enumerate(piece.groups)]
     self._places = {uop: self._places_of(uop, calls) for uop in (*self.inputs, *fresh)}
     self._results = ResultPool({uop: self._places[uop] for uop in fresh}, self.outputs)
-    used = zip(map(buffers_of, calls), self._launches)
-    written = {base_of(buffers[slot]) for buffers, launch in used for slot in launch.writes()}
+    arguments = zip(map(buffers_of, calls), self._launches)
+    written = {base_of(buffers[slot]) for buffers, launch in arguments for slot in launch.writes()} - private
     self._written_inputs = [n for n, uop in enumerate(self.inputs) if uop in written]
     self._kept_written = written - set(self.inputs) - set(fresh)
     binds = [uop for call in calls for uop in call.src if uop.op is Ops.BIND]
     self._values = {bind.src[0].arg[0]: bind.unbind()[1] for bind in binds}
     self._variables = {bind.src[0].arg[0]: bind.src[0] for bind in binds}
     self._given: Sequence[UOp] = self.inputs
-    self._lock = shared_lock()
-    self._replaying = False
 
   def replay(self, inputs: Sequence[UOp], variables: Mapping[str, int] | None = None) -> tuple[UOp, ...]:
     """Run over other inputs and values of variables; what is not given keeps its last value. Gives the outputs.
@@ -138,18 +136,22 @@ class CapturedGraph:
     given twice or is a buffer that the graph itself writes, or if there is no such variable. RuntimeError for a signal
     handler or finaliser in the middle of a replay of the same graph: it would take the inputs of that away.
     """
-    with self._lock:
-      if self._replaying:
+    arena = self._arena
+    with arena.lock:
+      if arena.busy:
         raise RuntimeError("the captured graph is being replayed, in the same thread: replay it when that is done")
-      self._replaying = True
+      arena.busy = True
       try:
         return self.replay_alone(tuple(inputs), variables)
       finally:
-        self._replaying = False
+        arena.busy = False
 
   def replay_alone(self, inputs: tuple[UOp, ...], variables: Mapping[str, int] | None = None) -> tuple[UOp, ...]:
-    """As `replay`, for a caller who lets only one thread in at a time: to take a lock is a part of what a replay
-    costs."""
+    """As `replay`, for a caller who has the lock of the arena: to take a lock is a part of what a replay costs."""
+    for buffer in self._temporaries:
+      if buffer._state == "freed":
+        self._move()
+        break
     other = inputs != self._given
     if other:
       self._check_given(inputs)
@@ -181,9 +183,14 @@ class CapturedGraph:
 
   def free_temporaries(self) -> None:
     """Gives the memory of temporaries back until the next replay."""
-    with self._lock:
-      for buffer in self._temporaries:
-        buffer.release()
+    with self._arena.lock:
+      self._arena.release()
+
+  def _move(self) -> None:
+    """Another graph needed more memory of the arena, so that this is elsewhere now."""
+    self._temporaries = move(self._launches, self._temporaries, self._arena)
+    for piece in self._pieces:
+      piece.reset()
 
   def _replace_inputs(self, inputs: Sequence[UOp]) -> None:
     before, self._given = self._given, inputs
@@ -224,12 +231,12 @@ class CapturedGraph:
     uses = ((place, slot, used) for call, place in launches for slot, used in enumerate(buffers_of(call)))
     return [(*place, slot, used if used is not uop else None) for place, slot, used in uses if base_of(used) is uop]
 
-  def _check_inputs(self) -> None:
+  def _check_inputs(self, used: Collection[UOp]) -> None:
     for uop in (*self.inputs, *map(buffer_below, self.outputs)):
       if uop.op is not Ops.BUFFER:
         raise ValueError(f"inputs and outputs of a captured graph are BUFFERs, got {uop!r}; realize it first")
     for uop in self.inputs:
-      if uop not in self._used:
+      if uop not in used:
         raise ValueError(f"input {uop!r} is not used by the captured schedules, so another could not take its place")
     if len(set(self.inputs)) != len(self.inputs):
       raise ValueError("the same BUFFER is given as two inputs; give it once")

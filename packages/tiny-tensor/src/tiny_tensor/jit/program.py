@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Generic, NoReturn, SupportsIndex, TypeVar
 
-from tiny_runtime import Capture, CapturedGraph, buffer_of
+from tiny_runtime import Arena, Capture, CapturedGraph, buffer_of
 from tiny_tensor.capturing import Writes
 from tiny_tensor.jit import graphs
 from tiny_tensor.jit.gradients import Gradients
@@ -20,8 +20,9 @@ R = TypeVar("R")
 class Program(Generic[R]):
   """A function's kernels, and how to make its result from their outputs. It holds buffers and graphs, no tensors."""
 
-  def __init__(self, run: Run[R], prune: bool = False, name: str = "graph") -> None:
-    """`prune` leaves out of replays what none of their inputs reaches. `name` is what profiles call a replay."""
+  def __init__(self, run: Run[R], prune: bool, name: str, arena: Arena) -> None:
+    """`prune` leaves out of replays what none of their inputs reaches. `name` is what profiles call a replay. `arena`
+    has the temporaries; its lock is the caller's in replays."""
     self.trace, self.arguments = run.trace, Arguments(run)
     self._inputs = run.inputs.buffers
     self._draws = run.draws
@@ -45,7 +46,7 @@ class Program(Generic[R]):
     self.needs_tensors = self._results.needs_tensors
     given = [self._inputs[i] for i in self._positions]
     temporaries = schedules.created - graphs.holders().keys()
-    self._graph = CapturedGraph(schedules, given, self._results.computed, temporaries, name)
+    self._graph = CapturedGraph(schedules, given, self._results.computed, temporaries, name, arena)
 
   def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
     raise TypeError(
@@ -54,7 +55,7 @@ class Program(Generic[R]):
     )
 
   def free_intermediates(self) -> None:
-    """Gives the memory of what only the replays themselves look at back, until the next one."""
+    """Gives the memory of what only the replays themselves look at back, all of the arena, until the next one."""
     self._graph.free_temporaries()
 
   def replay(self, buffers: list[UOp], variables: dict[str, int], tensors: Sequence[Tensor] = ()) -> R:

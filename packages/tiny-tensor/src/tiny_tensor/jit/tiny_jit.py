@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
+from tiny_runtime import Arena
 from tiny_tensor import capturing
 from tiny_tensor.autograd import tracing
 from tiny_tensor.capturing import Busy, JitError
@@ -17,7 +18,6 @@ from tiny_tensor.jit.run import Run
 from tiny_tensor.jit.trace import difference
 from tiny_tensor.jit.values import require
 from tiny_uop.context import JIT, JIT_CHECK
-from tiny_uop.locks import shared_lock
 
 if TYPE_CHECKING:
   from tiny_tensor.jit.code_names import Names
@@ -65,23 +65,26 @@ class TinyJit(Generic[P, R]):
   What is computed from such weights, or copied from the host, gets memory of its own for that, and factors of sums of
   products (a batch norm after a convolution) become part of the weights: `tiny_sched.constant_rules`.
 
+  What replays need in between has memory that nothing else uses. Functions that are called one after the other, such as
+  those that read a prompt and a token, may be given one `Arena` for it, of the size that the largest of them needs. In
+  threads, calls of any of them wait for each other.
+
   A method is captured once per object. `JIT=0` turns all of this into plain calls. Threads may share a TinyJit: their
   calls happen one after the other.
   """
 
-  def __new__(cls, fxn: Callable[P, R] | None = None, prune: bool = False) -> Any:
+  def __new__(cls, fxn: Callable[P, R] | None = None, prune: bool = False, arena: Arena | None = None) -> Any:
     """Without a function, as in `@TinyJit(prune=True)`, what makes a TinyJit of one."""
-    return functools.partial(cls, prune=prune) if fxn is None else super().__new__(cls)
+    return functools.partial(cls, prune=prune, arena=arena) if fxn is None else super().__new__(cls)
 
-  def __init__(self, fxn: Callable[P, R], prune: bool = False) -> None:
+  def __init__(self, fxn: Callable[P, R], prune: bool = False, arena: Arena | None = None) -> None:
     self.fxn, self.prune = fxn, prune
     self._watched: tuple[Any, Callable[[], Any]] = (fxn, lambda: None)
     """Whose code is looked at, and the object that it is a method of."""
     self._names = named_parameters(fxn)
-    self._lock = shared_lock()
-    self._inside = False
-    """Whether a call is under way. Another one in the same thread, by a signal handler or a finaliser, is a plain call:
-    it would take away the inputs of the first."""
+    self._shared, self._arena = arena, Arena() if arena is None else arena
+    """Temporaries, and whether a call is under way. Another one in the same thread, by a signal handler or a finaliser,
+    is a plain call: it would take away the inputs of the first."""
     self._methods: dict[int, tuple[weakref.ref[Any], TinyJit[..., R]]] = {}
     self.reset()
     functools.update_wrapper(self, fxn)
@@ -103,12 +106,13 @@ class TinyJit(Generic[P, R]):
     # inside another run the function's kernels become part of that
     if (Busy.count and (capturing.current() is not None or tracing.active())) or not JIT.value:
       return self.fxn(*args, **kwargs)
-    self._lock.acquire()  # `with` takes twice as long, and a replay is a few microseconds in all
-    if self._inside:
-      self._lock.release()
+    arena = self._arena
+    arena.lock.acquire()  # `with` takes twice as long, and a replay is a few microseconds in all
+    if arena.busy:
+      arena.lock.release()
       return self.fxn(*args, **kwargs)
     try:
-      self._inside = True
+      arena.busy = True
       program, quick, around = self._program, self._quick, self._around
       if program is None:
         return self._run(args, kwargs)
@@ -122,8 +126,8 @@ class TinyJit(Generic[P, R]):
       require(program.arguments.failure(inputs))
       return program.replay(inputs.buffers, inputs.variables, inputs.tensors)
     finally:
-      self._inside = False
-      self._lock.release()
+      arena.busy = False
+      arena.lock.release()
 
   def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
     """Calls the function, and captures it if it ran what it ran in the call before."""
@@ -149,7 +153,8 @@ class TinyJit(Generic[P, R]):
     if around is not None and (where := around.path_of(written)) is not None:
       raise JitError(f"the function assigns to an argument that it also reads as {where}: pass it once")
     name = getattr(self.fxn, "__qualname__", type(self.fxn).__qualname__).rpartition("<locals>.")[2]
-    self._program, self._around, self._quick = Program(run, self.prune, name), around, quick_call(args, kwargs)
+    self._program = Program(run, self.prune, name, self._arena)
+    self._around, self._quick = around, quick_call(args, kwargs)
     self._seen = None
     return run.result
 
@@ -194,7 +199,7 @@ class TinyJit(Generic[P, R]):
         )
       return fxn(me, *args, **kwargs)
 
-    made: TinyJit[..., R] = TinyJit(functools.wraps(fxn)(method), prune=self.prune)
+    made: TinyJit[..., R] = TinyJit(functools.wraps(fxn)(method), self.prune, self._shared)
     made._watched = (fxn, reference)
     self._methods[key] = (reference, made)
     return made
