@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from suite.library import Array, Program
-from suite.numpy_library import Numpy, window_places
+from suite.numpy_library import Numpy, sigmoid, window_places
 
 
 @dataclass(eq=False)
@@ -44,13 +44,15 @@ class Node:
 
     return record(self.value * other.value, backward)
 
-  def __getitem__(self, ids: Node) -> Node:
-    def backward(g: Array) -> None:
-      rows = np.zeros_like(self.value)
-      np.add.at(rows, ids.value, g)
-      self.add(rows)
+  def __getitem__(self, rows: Node | int) -> Node:
+    ids = rows.value if isinstance(rows, Node) else rows
 
-    return record(self.value[ids.value], backward)
+    def backward(g: Array) -> None:
+      whole = np.zeros_like(self.value)
+      np.add.at(whole, ids, g)
+      self.add(whole)
+
+    return record(self.value[ids], backward)
 
   def __matmul__(self, other: Node) -> Node:
     def backward(g: Array) -> None:
@@ -159,6 +161,33 @@ class NumpyGradients(Numpy):
       x.add(inverse * (h - h.mean(axis=axes, keepdims=True) - unit * along))
 
     return record(unit * scale + bias.value[:, None, None], backward)
+
+  def recurrent(self, kind: str, x: Node, weights: tuple[Node, ...]) -> Node:
+    assert kind == "lstm", "only gradients of an LSTM are written here"
+    into, across, into_bias, across_bias = (w.value for w in weights)
+    given = x.value @ into.T + into_bias + across_bias
+    h = c = np.zeros((x.shape[1], across.shape[1]), x.value.dtype)
+    steps, seen = [], []
+    for step in given:
+      i, f, g, o = np.split(step + h @ across.T, 4, axis=-1)
+      i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
+      before, c = (h, c), f * c + i * g
+      steps.append((*before, i, f, g, o, t := np.tanh(c)))
+      h = o * t
+      seen.append(h)
+
+    def backward(gradient: Array) -> None:
+      to_h = to_c = np.zeros_like(h)
+      for n, (h_before, c_before, i, f, g, o, t) in reversed(list(enumerate(steps))):
+        to_h = to_h + gradient[n]
+        to_c = to_c + to_h * o * (1 - t * t)
+        to_i, to_f, to_g = to_c * g * i * (1 - i), to_c * c_before * f * (1 - f), to_c * i * (1 - g * g)
+        to_gates = np.concatenate((to_i, to_f, to_g, to_h * t * o * (1 - o)), axis=-1)
+        for w, part in zip(weights, (to_gates.T @ x.value[n], to_gates.T @ h_before, *[to_gates.sum(axis=0)] * 2)):
+          w.add(part)
+        to_h, to_c = to_gates @ across, to_c * f
+
+    return record(np.stack(seen), backward)
 
   def max_pool(self, x: Node, size: int, stride: int, padding: int = 0) -> Node:
     value = super().max_pool(x.value, size, stride, padding)

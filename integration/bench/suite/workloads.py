@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -192,21 +192,42 @@ def moves(by: int) -> list[Workload]:
   ]  # fmt: skip
 
 
+def recurrent_weights(gates: int, width: int, hidden: int) -> Callable[[Random], Weights]:
+  """PyTorch's: of the input, of the hidden state, and two biases."""
+  shapes = ((gates * hidden, width), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,))
+  return lambda rng: {str(n): models.gaussian(rng, *shape, scale=hidden**-0.5) for n, shape in enumerate(shapes)}
+
+
+def states(kind: str, lib: Library, w: Mapping[str, Tensor], x: Tensor) -> Tensor:
+  """The hidden states of a layer at each step."""
+  return lib.recurrent(kind, x, tuple(w[str(n)] for n in range(4)))
+
+
 def recurrent(kind: str, gates: int, steps: int, batch: int, width: int, hidden: int) -> Workload:
   """A layer over a sequence. NumPy and tinygrad have none."""
-  shapes = ((gates * hidden, width), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,))
-
-  def weights(rng: Random) -> Weights:
-    return {str(n): models.gaussian(rng, *shape, scale=hidden**-0.5) for n, shape in enumerate(shapes)}
-
-  def program(lib: Library, w: dict[str, Tensor], x: Tensor) -> Tensor:
-    return lib.recurrent(kind, x, tuple(w[str(n)] for n in range(4)))
-
   name = f"{kind.upper()}, {steps} steps of {batch}×{width}, {hidden} units"
   flops = 2.0 * steps * batch * gates * hidden * (width + hidden)
   return Workload(
-    name, "recurrent", program, normal((steps, batch, width)), Goal("peers", 1), flops, FMA,
-    ("ours", "torch"), weights,
+    name, "recurrent", partial(states, kind), normal((steps, batch, width)), Goal("peers", 1), flops, FMA,
+    ("ours", "torch"), recurrent_weights(gates, width, hidden),
+  )  # fmt: skip
+
+
+def recurrent_training(steps: int, batch: int, width: int, hidden: int) -> Workload:
+  """A training step of an LSTM that tells sequences apart by its last state. The gradient of the input is not
+  needed."""
+
+  def inputs(rng: Random) -> tuple[Array, ...]:
+    x = rng.standard_normal((steps, batch, width), dtype=np.float32)
+    return x, rng.integers(0, hidden, batch).astype(np.int32)
+
+  def loss(lib: Library, w: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
+    return lib.cross_entropy(states("lstm", lib, w, x)[-1], labels)
+
+  flops = 2.0 * steps * batch * 4 * hidden * (2 * width + 3 * hidden)
+  return Workload(
+    f"LSTM training step, {steps} steps of {batch}×{width}, {hidden} units", "recurrent", loss, inputs,
+    Goal("peers", 1), flops, FMA, ("ours", "torch"), recurrent_weights(4, width, hidden), 1e-3, "train",
   )  # fmt: skip
 
 
@@ -406,6 +427,7 @@ def all_workloads(small: bool = False) -> list[Workload]:
     *windows(by), *moves(by),
     recurrent("gru", 3, 64 // by, 32, 128, 256 // by),
     *(recurrent("lstm", 4, 64 // by, sequences, 128, 256 // by) for sequences in (16, 32)),
+    recurrent_training(64 // by, 16, 128, 256 // by),
     *(embedding_bag(65536 // by, width, 1024 // by, 32) for width in (128, 300, 512)),
     adam(200 // by, 64), language_model(8, 64 // by, models.BertSize(2, 128, 4, 512, 1024)),
     low_precision(f"matmul {1024 // by}, bf16", 1024 // by, product_bfloat16, "bf16"),
