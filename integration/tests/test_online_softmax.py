@@ -482,6 +482,37 @@ def test_gradients_of_keys_that_heads_share() -> None:
     close(found, wanted, 5e-6 * max(1.0, float(np.abs(wanted).max())))
 
 
+@pytest.mark.parametrize("room", [0, pytest.param(1 << 16, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize(
+  ("wanted", "mask"),
+  [
+    ("qkv", "causal"),
+    ("q", "none"),
+    *[pytest.param(*c, marks=pytest.mark.nightly) for c in (("k", "window"), ("qv", "dropout"), ("kv", "random"))],
+  ],
+)
+def test_gradients_that_are_wanted(
+  wanted: str, mask: str, computed: bool, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Any of them, with the results or, as of a loss whose value nobody asks for, without."""
+  monkeypatch.setattr(realize, "local_memory", lambda device: room)
+  arrays = [normal(n, 2, length, width) for n, (length, width) in enumerate(((75, 16), (70, 16), (70, 24), (75, 24)))]
+  q, k, v, g = (Tensor(x).realize() for x in arrays)
+  got = attended(q, k, v, 0.25, mask, False)
+  results = [got] * computed + list(got.gradient(*[{"q": q, "k": k, "v": v}[x] for x in wanted], gradient=g))
+  assert set(blocks_of(results)) == {
+    "softmax_2x75x24_r70",
+    *["softmax_gradients_2x75x70"] * (wanted != "q"),
+    *["softmax_gradients_2x70x75"] * (wanted == "q" or ("q" in wanted and room > 0)),
+  }
+  results[0].realize(*results[1:])
+  formula = gradients_by_the_formula(*arrays, 0.25, mask, False)
+  of = dict(zip(["", "q", "k", "v"], formula))
+  for found, name in zip(results, [""] * computed + list(wanted), strict=True):
+    close(found, of[name], 5e-6 * max(1.0, float(np.abs(of[name]).max())))
+
+
 def test_gradients_take_memory_of_rows_only() -> None:
   q, k, v = (Tensor(normal(n, 2, 512, 16)).realize().requires_grad_() for n in range(3))
   got = q.scaled_dot_product_attention(k, v, is_causal=True)
