@@ -101,7 +101,6 @@ class CapturedGraph:
     self.inputs = tuple(inputs)
     self.outputs = tuple(outputs)
     calls = [call for linear in linears for call in linear.src]
-    # these are kept alive; the calls and their views are not: launches have their buffers
     used = frozenset([base_of(uop) for call in calls for uop in buffers_of(call)])
     self._launches = [prepare(call) for call in calls]
     self._check_inputs(used)
@@ -109,7 +108,8 @@ class CapturedGraph:
     bases = dict.fromkeys(buffer_below(uop) for uop in self.outputs)
     fresh = tuple(uop for uop in bases if uop in created and uop not in self.inputs)
     private = created.intersection(temporaries).difference(self.inputs, bases)
-    self._used = used - private
+    # kept alive, as their memory is; the calls and their views are not: launches have their buffers
+    self._memory = used - private
     self._arena = Arena() if arena is None else arena
     with self._arena.lock:
       self._temporaries = share_memory(self._launches, {buffer_of(uop) for uop in private}, self._arena)
