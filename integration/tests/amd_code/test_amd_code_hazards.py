@@ -95,6 +95,37 @@ def part_of_word(isa: Isa, between: list[Any]) -> list[Any]:
   return [*words(isa, 1), narrow, *between, isa.v_mov_b32(v[10], v[1])]
 
 
+def product_of(isa: Isa, between: list[Any], name: str = "", count: int = 4, stored: bool = False) -> list[Any]:
+  """A product whose result is used: by a vector instruction, or by a store."""
+  zero = words(isa, *range(2, 6), *range(20, 20 + count))
+  pair = name.endswith(("f16", "f64"))
+  a, b = (v[2:3], v[4:5]) if pair else (v[2], v[4])
+  made = getattr(isa, name)(v[20 : 19 + count], a, b, v[20 : 19 + count])
+  use = isa.global_store_dword(v[0], v[21], s[4:5]) if stored else isa.v_mov_b32(v[10], v[21])
+  return [*zero, isa.s_nop(1), made, *between, use, *words(isa, 10)]
+
+
+def multiplied_soon(isa: Isa, between: list[Any]) -> list[Any]:
+  zero = words(isa, 2, 3, *range(20, 24))
+  product = isa.v_mfma_f32_4x4x1f32 if isa.chip == "gfx90a" else isa.v_mfma_f32_4x4x1_16b_f32
+  return [*zero, *between, product(v[20:23], v[2], v[3], v[20:23]), *words(isa, 10)]
+
+
+def dotted(isa: Isa, between: list[Any]) -> list[Any]:
+  return [*words(isa, 2), isa.v_dot4_i32_i8(v[1], v[2], v[2], v[2]), *between, isa.v_mov_b32(v[10], v[1])]
+
+
+def address_of_valu(isa: Isa, between: list[Any]) -> list[Any]:
+  moved = [isa.v_mov_b32(v[1], s[4]), isa.v_mov_b32(v[2], s[5]), isa.s_nop(4)]
+  moved += [isa.v_readfirstlane_b32(s[20], v[1]), isa.v_readfirstlane_b32(s[21], v[2])]
+  return [*moved, *between, isa.global_load_dword(v[10], v[0], s[20:21]), isa.s_waitcnt(vmcnt=0)]
+
+
+def held(isa: Isa, between: list[Any]) -> list[Any]:
+  data = [*words(isa, 1, *range(20, 24)), isa.global_store_dwordx4(v[1], v[20:23], s[4:5])]
+  return [*data, *between, isa.v_mov_b32(v[22], 1), *words(isa, 10)]
+
+
 Between = Callable[[Isa], list[Any]]
 
 
@@ -106,9 +137,10 @@ def wait(fields: int) -> Between:
   return lambda isa: [isa.s_waitcnt_depctr(fields) if isa.chip == "gfx1100" else isa.s_wait_alu(fields)]
 
 
-def some(count: int, wave: bool = False) -> Between:
-  """Instructions that do nothing: vector ones, or scalar ones."""
-  return lambda isa: [isa.s_nop(count - 1)] if wave and count else [] if wave else moves(isa, count)
+def some(count: int, wave: bool = False, more: int = 0) -> Between:
+  """Instructions that do nothing: vector ones, or scalar ones, `more` of these in front."""
+  first = [more] if more else []
+  return lambda isa: [isa.s_nop(n - 1) for n in (*first, count) if n] if wave else moves(isa, count)
 
 
 def also_slow(count: int) -> Between:
@@ -153,6 +185,29 @@ ROWS: dict[str, tuple[str, Body, list[Between], list[Between], str]] = {
   ),
   "a scalar of the VALU, CDNA 3": ("gfx942", scalar_of_valu, [some(2, True)], [nothing, some(1, True)], "s20 is read"),
   "a mask, CDNA 3": ("gfx942", mask_of_valu, [some(2, True)], [nothing, some(1, True)], "vcc_lo is read . instr"),
+  **{
+    f"{name}, MI200{', stored' * stored}": (
+      "gfx90a", partial(product_of, name=f"v_mfma_{name}", count=count, stored=stored),
+      [some(between - 16, True, 16)] if between > 16 else [some(between, True)],
+      [some(between - 17, True, 16)] if between > 16 else [some(between - 1, True)],
+      "v21 is (used|accessed) before the product of matrices that writes it is done: 1 more",
+    )
+    for name, count, between, stored in (
+      ("f32_32x32x8f16", 16, 19, False), ("f32_16x16x16f16", 4, 11, False), ("f32_4x4x4f16", 4, 5, False),
+      ("f32_32x32x2f32", 16, 19, True), ("f32_16x16x4f32", 4, 11, True), ("f64_16x16x4f64", 8, 11, False),
+      ("f64_16x16x4f64", 8, 18, True), ("f64_4x4x4f64", 2, 6, False), ("f64_4x4x4f64", 2, 9, True),
+    )
+  },
+  **{
+    f"{name}, {chip}": (chip, body, [some(enough, True)], [nothing, some(enough - 1, True)], message)
+    for chip in ("gfx90a", "gfx942")
+    for name, body, enough, message in (
+      ("multiplied", multiplied_soon, 2, "v3 is multiplied . instr|v2. is multiplied . instr"),
+      ("a product of vectors", dotted, 3, "v1 is used . instructions after a product of vectors"),
+      ("an address of the VALU", address_of_valu, 5, "s2. is read by an access to memory"),
+      ("data of a store", held, 1 + (chip == "gfx942"), "v22 is written right after a store of it"),
+    )
+  },
   "a part of a word, CDNA 3": ("gfx942", part_of_word, [some(1, True)], [nothing], "a part of it was written"),
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ constexpr int W = LANES, VECTORS = 256, FILES = 512 + 2;
 constexpr int VECTOR = 256, CONSTANT = 1 << 20, VCC = 106, TTMP7 = 115, TTMP9 = 117, NUL = 124, M0 = 125, EXEC = 126;
 constexpr u64 ALL = W == 64 ? ~0ull : (1ull << (W & 63)) - 1;
 enum { NEG = 1, ABS = 2, HALF = 4, HIGH = 8, SEXT = 16 };                      // what is done to a source
-enum { CLAMP = 1, RESULT_HIGH = 2, KEEPS = 4, DPP_BOUND = 8, DPP_INACTIVE = 16, SIGNED = 32, RETURNS = 64, DPP8 = 128, VALU = 256, TRANS = 512, SALU = 1024, VMEM = 2048, SETTLES = 4096, LITERAL = 8192 };
+enum { CLAMP = 1, RESULT_HIGH = 2, KEEPS = 4, DPP_BOUND = 8, DPP_INACTIVE = 16, SIGNED = 32, RETURNS = 64, DPP8 = 128, VALU = 256, TRANS = 512, SALU = 1024, VMEM = 2048, SETTLES = 4096, LITERAL = 8192, DOT = 16384 };
 enum { TRANS_USE = 1, PRODUCT_USE = 2, STALE_SCALARS = 4, CLOSE = 8, FORWARDS = 16 };  // hazards that a chip has
 
 struct Op {
@@ -104,6 +104,9 @@ struct Wave {
   bool flush32, flush16, ieee;
   u32 mode;
   u64 clock, valu_s[128], valu_exec, valu_v[FILES], multiplied[FILES], product[FILES];
+  u64 dotted[FILES], held_at;  // when a product of vectors wrote a register; and a store of more than 64 bits took some
+  int dotted_by[FILES], held_first, held_count;
+  u8 stored_later[FILES];  // how much later what multiplied may be accessed
   // of RDNA: how many instructions of the VALU there were, and how many transcendental ones of these; which of them
   // wrote a register; the last one whose result is there for sure; the last one that multiplied matrices
   u64 valus, transes, trans[FILES], trans_before[FILES], landed, slow, multiplier;

@@ -24,15 +24,33 @@ from tiny_asm_amd.table import family_of
 VECTOR, CONSTANT, VCC, NULL, M0, EXEC, LITERAL, WHOLE = 256, 1 << 20, 106, 124, 125, 126, 255, 6
 NEG, ABS, HALF, HIGH, SEXT = 1, 2, 4, 8, 16
 FLAT, BUFFER = 1, 2
-CLAMP, RESULT_HIGH, KEEPS, BOUND, INACTIVE, SIGNED, RETURNS, DPP8, VALU, TRANS, SALU, VMEM, SETTLES, LITERAL_USED = (
-  1 << n for n in range(14)
-)
+(
+  CLAMP,
+  RESULT_HIGH,
+  KEEPS,
+  BOUND,
+  INACTIVE,
+  SIGNED,
+  RETURNS,
+  DPP8,
+  VALU,
+  TRANS,
+  SALU,
+  VMEM,
+  SETTLES,
+  LITERAL_USED,
+  DOT,
+) = (1 << n for n in range(15))
 FLOATS = dict(zip(range(240, 249), (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)))
 _KEEPS = re.compile(r"v_(fma|mad_[ui]16|div_fixup|min3|max3|med3|add_nc_i16|sub_nc_i16)")
 """Instructions of CDNA that leave the other half of a register as it is; the others clear it."""
 _TRANS = re.compile(r"v_(rcp|rsq|sqrt|exp|log|sin|cos)_")
 _ELEMENTS = {"f16": 0, "bf16": 1, "f32": 2, "f64": 3, "i8": 4, "iu8": 4, "u8": 5, "iu4": 6, "fp8": 7, "bf8": 8,
              "fp6": 11, "bf6": 12, "fp4": 13}  # fmt: skip
+_MI200 = {("", 32): (20, 0), ("", 16): (12, 0), ("", 4): (6, 0), ("f64", 16): (12, 7), ("f64", 4): (7, 3)}
+"""Of gfx90a's products, by the type of the result and M: how many instructions later it may be used, and how many more
+that takes where an access to memory does. That is one more than what LLVM 19's `llc -run-pass post-RA-hazard-rec` puts
+between: 19, 11 and 5; of float64 11 and 6, and for stores 18 and 9."""
 _NARROW = (7, 8, 11, 12, 13)
 """Types of numbers as CBSZ and BLGP name them: fp8, bf8, fp6, bf6, fp4."""
 
@@ -379,6 +397,7 @@ class _Taken:
           op.value[slot] &= 0xFFFFFFFF
     if _TRANS.match(name):
       op.flags, op.words = op.flags | TRANS, 2 if meaning.types[0].endswith("64") else 1
+    op.flags |= DOT if name.startswith("v_dot") else 0
     if op.flags & CLAMP and meaning.types[0][0] != "f":
       raise self.unknown()
     return self.done(name)
@@ -550,6 +569,8 @@ class _Taken:
     # the least that there is between it and who uses its result
     passes = {32: 8, 16: 4, 4: 2}[int(m)] * (2 if op.wait[1] > 1 and int(m) > 4 or types[0] in ("f32", "f64") else 1)
     op.wait[2] = passes + 3
+    if self.made.chip == "gfx90a":
+      op.wait[2], op.wait[3] = _MI200["f64" if result == "f64" else "", int(m)]
     return self.done("v_mfma")
 
   def sparse_product(self, kind: str, result: str, m: int, k: int) -> list[Op]:

@@ -166,7 +166,10 @@ static void mfma(Wave& w, const Op& o) {
   bool registers = reg >= VECTOR && reg < CONSTANT;
   // the product that wrote all of C hands it on
   if (registers && w.product[reg - VECTOR] == u64(reg) && w.product[reg - VECTOR + total_registers * size - 1] == u64(reg))
-    for (int n = 0; n < total_registers * size; n++) w.multiplied[reg - VECTOR + n] = 0;
+    for (int n = 0; n < total_registers * size; n++) {
+      u64& at = w.multiplied[reg - VECTOR + n];
+      at = o.wait[3] == 3 && at > 2 ? at - 2 : 0;  // those of 4 × 4 float64 (gfx90a) take 4 instructions for that, too
+    }
   if (registers) read_rows(w, reg - VECTOR, total_registers * size);
   static thread_local u32 done[64][64];
   for (int r = 0; r < total_registers; r++)
@@ -198,6 +201,6 @@ static void mfma(Wave& w, const Op& o) {
     }
   for (int r = 0; r < total_registers * size; r++) {
     store_lanes(w, o.dst - VECTOR + r, done[r], ALL);
-    w.multiplied[o.dst - VECTOR + r] = w.clock + o.wait[2], w.product[o.dst - VECTOR + r] = o.dst;
+    w.multiplied[o.dst - VECTOR + r] = w.clock + o.wait[2], w.stored_later[o.dst - VECTOR + r] = std::max(0, o.wait[3]), w.product[o.dst - VECTOR + r] = o.dst;
   }
 }

@@ -318,6 +318,8 @@ static void global_store(Wave& w, const Op& o) {
   places_of(w, o, o.bytes, false, places, room);
   read_data(w, o, reg);
   accessed(w, o);
+  // a scalar offset of a buffer takes the time
+  if (CDNA && o.bytes > 8 && (o.space != BUFFER || o.src[1] >= CONSTANT)) w.held_at = w.clock, w.held_first = reg, w.held_count = o.bytes / 4;
   for (int n = 0; n < W; n++)
     if (w.exec >> n & 1 && room[n]) {
       u8 data[64];

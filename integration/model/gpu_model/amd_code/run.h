@@ -28,11 +28,28 @@ static void forwarded(Wave& w, int reg) {
   if (w.source_count < 16) w.sources[w.source_count++] = reg;
 }
 
+// CDNA: what LLVM's GCNHazardRecognizer puts between (its numbers for gfx90a and gfx942, by `llc`): a vector instruction
+// and a product of matrices that reads its result, 2; a product of vectors and another instruction, 3; a store of more
+// than 64 bits and a vector instruction that writes its data, 1, on gfx940 and later 2.
+static void after_others(Wave& w, int reg, bool writes) {
+  const bool product = w.op->wait[1] > 0 && w.op->flags & VALU && w.op->wait[2] > 0;
+  if (product && !writes && w.clock - w.valu_v[reg] < 3 && !w.product[reg])
+    fault("%s is multiplied %d instructions after a vector instruction wrote it: 2 have to be between", name_of(reg + VECTOR).c_str(), int(w.clock - w.valu_v[reg]) - 1);
+  if (w.clock - w.dotted[reg] < 4 && w.dotted_by[reg] != w.op->code)
+    fault("%s is used %d instructions after a product of vectors wrote it: 3 have to be between", name_of(reg + VECTOR).c_str(), int(w.clock - w.dotted[reg]) - 1);
+  if (!writes && w.op->flags & VMEM && w.clock < w.multiplied[reg] + w.stored_later[reg])
+    fault("%s is accessed before the product of matrices that writes it is done: %d more instructions have to be between", name_of(reg + VECTOR).c_str(), int(w.multiplied[reg] + w.stored_later[reg] - w.clock));
+  const int room = w.launch->hazards & CLOSE ? 2 : 1;
+  if (writes && w.op->flags & VALU && w.clock - w.held_at <= room && reg >= w.held_first && reg < w.held_first + w.held_count)
+    fault("%s is written right after a store of it: %d have to be between", name_of(reg + VECTOR).c_str(), room);
+}
+
 // What must not come too soon behind what wrote a register.
 static void before_vector(Wave& w, int reg, bool writes) {
   if (CDNA && w.clock < w.multiplied[reg])
     fault("%s is used before the product of matrices that writes it is done: %d more instructions have to be between",
           name_of(reg + VECTOR).c_str(), int(w.multiplied[reg] - w.clock));
+  if (CDNA) after_others(w, reg, writes);
   if (CDNA && !writes && w.clock - w.trans[reg] < 2 && w.op->flags & VALU && !(w.op->flags & TRANS))
     fault("%s is used right after %s: 1 instruction has to be between", name_of(reg + VECTOR).c_str(), w.trans_before[reg] ? "a transcendental instruction wrote it" : "a part of it was written");
   if (!CDNA && !writes && w.trans[reg] > w.landed && w.op->flags & VALU) {
@@ -63,6 +80,8 @@ static void after_mask(Wave& w, int reg) {
 static void before_scalar(Wave& w, int reg) {
   if (CDNA && w.launch->hazards & CLOSE && w.op->flags & VALU && w.clock - w.valu_s[reg] < 3)
     fault("%s is read %d instructions after a vector instruction wrote it: 2 have to be between", name_of(reg).c_str(), int(w.clock - w.valu_s[reg]) - 1);
+  if (CDNA && w.op->flags & VMEM && w.clock - w.valu_s[reg] < 6)
+    fault("%s is read by an access to memory %d instructions after a vector instruction wrote it: 5 have to be between", name_of(reg).c_str(), int(w.clock - w.valu_s[reg]) - 1);
   if (!CDNA && W == 64 && w.launch->hazards & FORWARDS) return after_mask(w, reg);
   if (CDNA || !(w.launch->hazards & STALE_SCALARS) || !(w.op->flags & (VALU | SALU))) return;
   if (w.op->flags & SALU && w.cached[reg / 2])
@@ -103,6 +122,7 @@ static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int
   memset(w.known, 0, sizeof w.known), memset(w.busy, 0, sizeof w.busy);
   memset(w.valu_s, 0, sizeof w.valu_s), memset(w.valu_v, 0, sizeof w.valu_v);
   memset(w.multiplied, 0, sizeof w.multiplied), memset(w.product, 0, sizeof w.product), memset(w.trans, 0, sizeof w.trans);
+  memset(w.dotted, 0, sizeof w.dotted), memset(w.stored_later, 0, sizeof w.stored_later), w.held_at = w.held_count = 0;
   w.valu_exec = w.valus = w.transes = w.landed = w.slow = 0, w.multiplier = ~0ull;
   memset(w.cached, 0, sizeof w.cached), memset(w.stale, 0, sizeof w.stale);
   memset(w.masked, 0, sizeof w.masked), memset(w.valu_at, 0, sizeof w.valu_at), w.exec_at = w.source_count = 0;
@@ -130,6 +150,7 @@ static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int
     x[n] = (k % l.threads[0] | k / l.threads[0] % l.threads[1] << 10 | k / (l.threads[0] * l.threads[1]) << 20) & kept;
   }
   store_lanes(w, 0, x, w.exec);
+  w.valu_v[0] = 0;  // by no instruction
 }
 
 static void published(Wave& w) {
@@ -185,6 +206,7 @@ static void go(Wave& w, Program& p) {
       store_lanes(w, o.dst - VECTOR, w.v[512], w.exec);
     } else FUNCTIONS[o.code](w, o);
     if (w.launch->hazards & (CDNA ? CLOSE : TRANS_USE) && (o.flags & TRANS || CDNA && o.flags & VALU && (o.sel[3] & 7) != 6)) slow_result(w, o);
+    if (CDNA && o.flags & DOT) w.dotted[o.dst - VECTOR] = w.clock, w.dotted_by[o.dst - VECTOR] = o.code;
     p.seen[w.here >> 2] |= 1 | (w.waited ? 2 : 0);
     w.waited = false;
   }
