@@ -40,22 +40,29 @@ def masks(family: str, groups: list[list[Any]], inputs: list[Array]) -> Array:
   return out
 
 
+def both_results(family: str, name: str, operands: list[Any]) -> list[list[Any]]:
+  """What a compare leaves in EXEC; and on CDNA what it writes beside that."""
+  isa, to = Isa(CHIPS[family]), s[20:21]
+  if family != "cdna":
+    return [[getattr(isa, name)(*operands)]]
+  compared = getattr(isa, name)(to, *operands)
+  return [[compared], [isa.s_mov_b64(to, 0x5A), compared, isa.s_mov_b64(exec_, to)]]
+
+
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("family", CHIPS)
 def test_compares_that_set_exec(family: str, kind: str) -> None:
   """All orders of a type."""
-  isa, wide = Isa(CHIPS[family]), kind.endswith("64")
+  wide = kind.endswith("64")
   a, b = (drawn(kind, n, lanes(CHIPS[family])) for n in range(2))
   b[::3] = a[::3]
   operands = [v[2:3], v[4:5]] if wide else [v[2], v[4]]
   names = {how: f"v_cmpx_{how}_{kind}" for how in ORDERS if f"v_cmpx_{how}_{kind}" in table(family).named}
-  groups = [
-    [getattr(isa, f"{name}_e64")(*([s[20:21]] if family == "cdna" else []), *operands)] for name in names.values()
-  ]
-  found = masks(family, groups, [a, b])
-  for (how, name), row in zip(names.items(), found):
+  groups = [both_results(family, f"{name}_e64", operands) for name in names.values()]
+  found = masks(family, sum(groups, []), [a, b]).reshape(len(names), -1, len(a))
+  for (how, name), rows in zip(names.items(), found):
     with np.errstate(all="ignore"):
-      assert (row == ORDERS[how](a, b)).all(), name
+      assert (rows == ORDERS[how](a, b)).all(), name
 
 
 def class_of(x: Array) -> Array:
@@ -75,7 +82,7 @@ def test_classes(family: str, kind: str) -> None:
   move = isa.s_mov_b64(exec_, to) if family == "cdna" else isa.s_mov_b32(exec_lo, to)
   groups = [
     [getattr(isa, f"v_cmp_class_{kind}_e64")(to, *operands), *Words(chip).settled(), move],
-    [getattr(isa, f"v_cmpx_class_{kind}_e64")(*([to] if family == "cdna" else []), *operands)],
+    *both_results(family, f"v_cmpx_class_{kind}_e64", operands),
   ]
   found = masks(family, groups, [x, wanted])
   assert (found == (wanted >> class_of(x) & 1)).all()
