@@ -235,7 +235,7 @@ class CUDADevice:
     self._clock(1, what)
     with self._doing(what):
       self.driver("cuEventSynchronize", self.clocks[1])
-      self.started.clear()
+      self._done()
       return float(self.driver.new("cuEventElapsedTime", *self.clocks, kind=ctypes.c_float)) * 1e-3
 
   # *** graphs ***
@@ -287,6 +287,10 @@ class CUDADevice:
 
   def _wait(self) -> None:
     self.driver("cuStreamSynchronize", self.stream)
+    self._done()
+
+  def _done(self) -> None:
+    """All that was in the stream is done: what was in use there, and is held by nobody, goes."""
     self.started.clear()
     while self.unused:
       function, handle = self.unused.popleft()
