@@ -497,8 +497,8 @@ def test_gradients_that_are_wanted(
 ) -> None:
   """Any of them, with the results or, as of a loss whose value nobody asks for, without."""
   monkeypatch.setattr(realize, "local_memory", lambda device: room)
-  arrays = [normal(n, 2, length, width) for n, (length, width) in enumerate(((75, 16), (70, 16), (70, 24), (75, 24)))]
-  q, k, v, g = (Tensor(x).realize() for x in arrays)
+  rows, keys, values, grad = normal(0, 2, 75, 16), normal(1, 2, 70, 16), normal(2, 2, 70, 24), normal(3, 2, 75, 24)
+  q, k, v, g = (Tensor(x).realize() for x in (rows, keys, values, grad))
   got = attended(q, k, v, 0.25, mask, False)
   results = [got] * computed + list(got.gradient(*[{"q": q, "k": k, "v": v}[x] for x in wanted], gradient=g))
   assert set(blocks_of(results)) == {
@@ -507,7 +507,7 @@ def test_gradients_that_are_wanted(
     *["softmax_gradients_2x70x75"] * (wanted == "q" or ("q" in wanted and room > 0)),
   }
   results[0].realize(*results[1:])
-  formula = gradients_by_the_formula(*arrays, 0.25, mask, False)
+  formula = gradients_by_the_formula(rows, keys, values, grad, 0.25, mask, False)
   of = dict(zip(["", "q", "k", "v"], formula))
   for found, name in zip(results, [""] * computed + list(wanted), strict=True):
     close(found, of[name], 5e-6 * max(1.0, float(np.abs(of[name]).max())))
