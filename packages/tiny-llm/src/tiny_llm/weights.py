@@ -308,17 +308,19 @@ class Weights:
       rows = rows if more is None else rows + more
     return rows if self.embedding_norm is None else self.embedding_norm(rows)
 
-  def normalised(self, x: Tensor, norm: Norm | None, last: UOp | None = None) -> Activations:
-    """Activations, normalised if there is a norm. With a variable `last`, products are made of the tokens up to it."""
+  def normalised(self, x: Tensor, norm: Norm | None, last: UOp | None = None, terms: int = 1) -> Activations:
+    """Activations, normalised if there is a norm. With a variable `last`, products are made of the tokens up to it.
+    They are rounded to so many `terms` of 8 bits, 1 or 2."""
     if norm is None or norm.bias is not None:
-      return self.ready(x if norm is None else norm(x), last)
-    made = lru_cache(lambda groups: rounded(x, norm.weight, norm.epsilon, groups, last))
+      return self.ready(x if norm is None else norm(x), last, terms)
+    made = lru_cache(lambda groups: rounded(x, norm.weight, norm.epsilon, groups, last, terms=terms))
     return Activations(norm(x).contiguous(), None if self._exact else made)
 
-  def ready(self, x: Tensor, last: UOp | None = None) -> Activations:
-    """Activations as they are; `last` as for `normalised`."""
+  def ready(self, x: Tensor, last: UOp | None = None, terms: int = 1) -> Activations:
+    """Activations as they are; `last` and `terms` as for `normalised`."""
     x = x.contiguous()
-    return Activations(x, None if self._exact else lru_cache(lambda groups: rounded(x, groups=groups, last=last)))
+    made = lru_cache(lambda groups: rounded(x, groups=groups, last=last, terms=terms))
+    return Activations(x, None if self._exact else made)
 
   def _positions(self) -> Tensor | None:
     """The vectors of positions `(positions, dim)`, where they are learned."""

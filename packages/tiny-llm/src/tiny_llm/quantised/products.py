@@ -5,11 +5,13 @@ bits, 32 neighbours with one scale (as ggml's `Q8_1`). With `w = s * c + o` for 
 
     Σ w x  ≈  Σ over blocks of  s * d * Σ c q  +  o * d * Σ q
 
-`Σ c q` is what dot-product instructions of bytes do; `d * Σ q` belongs to the activations.
+`Σ c q` is what dot-product instructions of bytes do; `d * Σ q` belongs to the activations. Where rounding to 8 bits
+takes too much, a second integer says what it left: `x ≈ d * (254 q + r)`, for as many bytes of weights.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from functools import lru_cache
 
@@ -23,6 +25,8 @@ __all__ = ["Rounded", "exact_product", "product", "repeated", "rounded"]
 
 _ROUND = 12582912.0  # 1.5 * 2**23: what is added to it is rounded to an integer, the low bits of the sum
 _ROUND_BITS = 0x4B400000
+_FINER = 254
+"""Steps of a second integer in one of the first: what rounding leaves is half a step at most, 127 of its own."""
 
 
 TILE = 4
@@ -36,9 +40,9 @@ def tiles(last: UOp) -> UOp:
 
 @dataclass(frozen=True)
 class Rounded:
-  """Activations `(tokens, columns)` in 8 bits: `words` uint32 `(tokens, blocks, 8)`, `scales` and `totals` (scale times
-  sum of the integers) float32 `(tokens, blocks, groups)`. With a variable `last`, only the tiles of tokens up to that
-  one have values."""
+  """Activations `(tokens, columns)` in 8 bits, or in two such terms: `words` uint32 `(tokens, blocks, 8 * terms)`,
+  `scales` `(tokens, blocks)` and `totals` (scale times sum of the integers) `(tokens, blocks, groups)` float32. With a
+  variable `last`, only the tiles of tokens up to that one have values."""
 
   words: Tensor
   scales: Tensor
@@ -47,38 +51,40 @@ class Rounded:
 
 
 def rounded(
-  x: Tensor, weight: Tensor | None = None, epsilon: float = 0.0, groups: int = 1, last: UOp | None = None
-) -> Rounded:
+  x: Tensor, weight: Tensor | None = None, epsilon: float = 0.0, groups: int = 1, last: UOp | None = None, *,
+  terms: int = 1,
+) -> Rounded:  # fmt: skip
   """Activations in 8 bits, in one kernel. With a `weight` they are normalised by their root mean square first.
 
   `groups`: for how many parts of a block of 32 sums are wanted. `last`: a variable, the last token that counts: values
-  and products are made of the tiles up to its own.
+  and products are made of the tiles up to its own. `terms`: 1, or 2 for a second integer of 8 bits, which makes the
+  error 254 times smaller.
   """
   tokens, columns = (int(n) for n in x.shape)
   blocks = columns // BLOCK
   made = [
-    Tensor.empty(tokens, blocks, WORDS, dtype=dtypes.uint32, device=x.device),
+    Tensor.empty(tokens, blocks, WORDS * terms, dtype=dtypes.uint32, device=x.device),
     Tensor.empty(tokens, blocks, dtype=dtypes.float32, device=x.device),
     Tensor.empty(tokens, blocks, groups, dtype=dtypes.float32, device=x.device),
   ]
   given = [x.contiguous()] if weight is None else [x.contiguous(), weight]
-  kernel = _round_kernel(tokens, columns, groups, weight is not None, epsilon, last)
+  kernel = _round_kernel(tokens, columns, groups, weight is not None, epsilon, last, terms)
   words, scales, totals = made[0].custom_kernel(*made[1:], *given, fxn=lambda *_: kernel)[:3]
   return Rounded(words, scales, totals, last)
 
 
 @lru_cache(maxsize=256)
 def _round_kernel(
-  tokens: int, columns: int, groups: int, weighted: bool, epsilon: float, last: UOp | None
+  tokens: int, columns: int, groups: int, weighted: bool, epsilon: float, last: UOp | None, terms: int
 ) -> UOp:  # fmt: skip
   """The kernel of `rounded`, over words, scales, totals, activations and weights."""
   blocks, size = columns // BLOCK, BLOCK // groups
-  words = UOp.param(0, dtypes.uint32.ptr(tokens * blocks * WORDS))
+  words = UOp.param(0, dtypes.uint32.ptr(tokens * blocks * WORDS * terms))
   scales, totals = (UOp.param(n, dtypes.float32.ptr(tokens * blocks * g)) for n, g in ((1, 1), (2, groups)))
   x, weights = (UOp.param(n, dtypes.float32.ptr(size)) for n, size in ((3, tokens * columns), (4, columns)))
   count = tokens if last is None else tiles(last) * TILE
   row, block, group, word = (UOp.range(n, place) for place, n in enumerate((count, blocks, groups, WORDS)))
-  inner, term, column = (UOp.range(n, 4 + place, AxisType.REDUCE) for place, n in enumerate((BLOCK, size, columns)))
+  inner, member, column = (UOp.range(n, 4 + place, AxisType.REDUCE) for place, n in enumerate((BLOCK, size, columns)))
 
   def value(place: UOp | int) -> UOp:
     index = block * BLOCK + place
@@ -88,22 +94,29 @@ def _round_kernel(
   first = value(inner)
   most = first.alu(Ops.MAX, first * -1.0).reduce(Ops.MAX, inner)
   factor = (most > 0).where(most.reciprocal() * 127.0, 0.0)
-  scale = most * (1 / 127)
+  scale = most * (1 / 127 if terms == 1 else 1 / 127 / _FINER)
   if weighted:
     number = x.index(row * columns + column).load()
     square = (number * number).reduce(Ops.ADD, column)
     scale = scale * (square * (1 / columns) + epsilon).sqrt().reciprocal()
 
-  def bits(place: UOp) -> UOp:
-    return (value(place) * factor + _ROUND).bitcast(dtypes.int32)
+  def integers(place: UOp) -> list[UOp]:
+    """The terms of a number."""
+    number, made = value(place) * factor, list[UOp]()
+    for _ in range(terms):
+      made.append((number + _ROUND).bitcast(dtypes.int32) - _ROUND_BITS)
+      number = (number - made[-1].cast(dtypes.float32)) * _FINER
+    return made
 
-  total = (bits(group * size + term) - _ROUND_BITS).reduce(Ops.ADD, term).cast(dtypes.float32) * scale
-  packed = UOp.const(dtypes.uint32, 0)
+  total = functools.reduce(_finer, integers(group * size + member)).reduce(Ops.ADD, member).cast(dtypes.float32) * scale
+  packed = [UOp.const(dtypes.uint32, 0)] * terms
   for place in range(4):
-    packed = packed | (bits(word * 4 + place).bitcast(dtypes.uint32) & 255) << (8 * place)
+    for n, integer in enumerate(integers(word * 4 + place)):
+      packed[n] = packed[n] | (integer.bitcast(dtypes.uint32) & 255) << (8 * place)
   at = row * blocks + block
+  written = [words.index((at * terms + n) * WORDS + word).store(one) for n, one in enumerate(packed)]
   stores = (
-    words.index(at * WORDS + word).store(packed).end(word),
+    UOp.group(*written).end(word),
     scales.index(at).store(scale),
     totals.index(at * groups + group).store(total).end(group),
   )
@@ -130,8 +143,9 @@ def product(
     count, each, lanes = lanes // w.rows, int(chosen.shape[0]) // tokens, w.rows
     tokens *= each
   last = None if chosen is not None else x.last
+  terms = int(x.words.shape[2]) // WORDS
   kernel = _product_kernel(
-    w.plan, parts, tokens, blocks, lanes // LANES, gate is not None, added is not None, count, each, last
+    w.plan, parts, tokens, blocks, lanes // LANES, gate is not None, added is not None, count, each, last, terms
   )
   given = [x.words, x.scales, x.totals, *[part for m in matrices for part in m.parts]]
   given += [] if added is None else [added.contiguous()]
@@ -143,7 +157,7 @@ def product(
 @lru_cache(maxsize=256)
 def _product_kernel(
   plan: Plan, parts: tuple[tuple[DType, int, int], ...], tokens: int, blocks: int, rows: int, gated: bool, added: bool,
-  count: int, each: int, last: UOp | None,
+  count: int, each: int, last: UOp | None, terms: int,
 ) -> UOp:  # fmt: skip
   """The kernel of `product`, over the result, words, scales and totals of activations, and parts of the matrices, whose
   types, words of a block, and blocks that have one in common, are `parts`. `each`: how many of `count` matrices are
@@ -156,7 +170,7 @@ def _product_kernel(
     high, tile, lane = UOp.range(rows, 0), UOp.range(tiles(last), 1), UOp.range(LANES, 2)
     places, loops = [tile * TILE + n for n in range(TILE)], (high, tile, lane)
   read = tokens // max(each, 1)
-  sizes = [(dtypes.float32, tokens * rows * LANES), (dtypes.uint32, read * blocks * WORDS)]
+  sizes = [(dtypes.float32, tokens * rows * LANES), (dtypes.uint32, read * blocks * WORDS * terms)]
   sizes += [(dtypes.float32, read * blocks), (dtypes.float32, read * blocks * plan.groups)]
   of_matrix = [(dtype, count * rows * blocks // shared * words * LANES) for dtype, words, shared in parts]
   sizes += of_matrix * (2 if gated else 1)
@@ -177,7 +191,8 @@ def _product_kernel(
       for part, (_, count, shared) in zip(matrix, parts)
     ]
     codes = plan.codes(taken)
-    return [_dot(plan, codes, memory, row // max(each, 1) * blocks + block).reduce(Ops.ADD, block) for row in places]
+    dots = [_dot(plan, codes, memory, row // max(each, 1) * blocks + block, terms) for row in places]
+    return [dot.reduce(Ops.ADD, block) for dot in dots]
 
   values, given = whole(memory[4 : 4 + len(parts)], 3), len(parts)
   if gated:
@@ -191,19 +206,27 @@ def _product_kernel(
   return UOp.sink(UOp.group(*stores).end(*loops), arg=KernelInfo("quantised_product"))
 
 
-def _dot(plan: Plan, codes: Codes, memory: list[UOp], at: UOp) -> UOp:
+def _finer(first: UOp, second: UOp) -> UOp:
+  """A first and a second integer in steps of the second."""
+  return first * _FINER + second
+
+
+def _dot(plan: Plan, codes: Codes, memory: list[UOp], at: UOp, terms: int) -> UOp:
   """A block of a matrix times one of activations."""
   size, result = WORDS // plan.groups, None
   step = memory[2].index(at).load()
   for group, (scale, offset) in enumerate(codes.groups):
-    terms = [
-      # a dot product of four bytes: the code generator sees it in this form
-      byte(codes.words[n], place).cast(dtypes.int32) * byte(word, place).bitcast(dtypes.int8).cast(dtypes.int32)
-      for n in range(group * size, (group + 1) * size)
-      for word in [memory[1].index(at * WORDS + n).load()]
-      for place in range(4)
-    ]
-    scaled = chain(Ops.ADD, terms).cast(dtypes.float32) * step
+    sums = []
+    for term in range(terms):
+      products = [
+        # a dot product of four bytes: the code generator sees it in this form
+        byte(codes.words[n], place).cast(dtypes.int32) * byte(word, place).bitcast(dtypes.int8).cast(dtypes.int32)
+        for n in range(group * size, (group + 1) * size)
+        for word in [memory[1].index((at * terms + term) * WORDS + n).load()]
+        for place in range(4)
+      ]
+      sums.append(chain(Ops.ADD, products))
+    scaled = functools.reduce(_finer, sums).cast(dtypes.float32) * step
     total = memory[3].index(at * plan.groups + group).load()
     part: UOp = scale * (scaled + total * offset) if isinstance(offset, float) else scale * scaled + offset * total
     result = part if result is None else result + part
