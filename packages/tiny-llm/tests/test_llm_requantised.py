@@ -111,10 +111,10 @@ def test_logits_of_llama_cpp(requantised: Path) -> None:
 
 def test_perplexity_with_rounded_activations(requantised: Path) -> None:
   """It is half a percent above that of exact products at most: in expectation, which is the divergence of what the two
-  foretell, and on a text up to how far chance takes it."""
+  foretell, with so much room that chance, which a long text makes small, does not take it further on a text."""
   checkpoint = open_checkpoint(requantised)
   pages = "".join(page.read_text("utf-8") for page in sorted((Path(__file__).parents[3] / "docs").glob("*.md")))
-  tokens = Tokenizer.from_metadata(checkpoint.metadata).encode(pages)[: 12 * 256]
+  tokens = Tokenizer.from_metadata(checkpoint.metadata).encode(pages)[: 40 * 256]
   models = [load_model(checkpoint, context=256, exact=exact) for exact in (True, False)]
   divergences: list[float] = []
   more: list[float] = []
@@ -125,8 +125,8 @@ def test_perplexity_with_rounded_activations(requantised: Path) -> None:
     more += (exact - rounded)[np.arange(len(window) - 1), window[1:]].tolist()
   expected, found, chance = np.mean(divergences), np.mean(more), np.std(more) / np.sqrt(len(more))
   print(f"{requantised.stem}: perplexity {found:+.2%} ± {chance:.2%}, expected {expected:+.2%}")
-  assert expected <= 0.005
-  assert abs(found) <= 0.005 + 2 * chance
+  assert expected + 2 * chance <= 0.005
+  assert abs(found) <= 0.005
 
 
 def log_probabilities(logits: memoryview[float]) -> Array:
