@@ -123,11 +123,11 @@ def test_two_terms_make_the_error_smaller(made: tuple[Packed, Array], tokens: in
   x[0, :32] = np.append(np.arange(96, 127) + 0.5, 127)  # second terms as large as can be
   weight = np.random.default_rng(2).uniform(0.5, 2, COLUMNS).astype(np.float32)
   normalised = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True) + 1e-5) * weight
-  for given, arguments in ((x, ()), (normalised, (Tensor(weight), 1e-5))):
+  for given, by in ((x, None), (normalised, Tensor(weight))):
     right = given.astype(np.float64) @ expected.T
     errors = []
     for terms in (1, 2):
-      ready = rounded(Tensor(x), *arguments, groups=packed.groups, terms=terms)
+      ready = rounded(Tensor(x), by, 1e-5, packed.groups, terms=terms)
       errors.append(np.abs(product(ready, packed).numpy() - right).max() / right.std())
     assert errors[1] < min(errors[0] / 50, 2e-4), errors
 
