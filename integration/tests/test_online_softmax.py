@@ -18,7 +18,7 @@ import tiny_tensor.realize as realize
 from tiny_sched import schedule_cache_clear
 from tiny_sched.softmax import blocks, candidates
 from tiny_tensor import Tensor, Variable
-from tiny_uop import Ops, PtrDType, dtypes
+from tiny_uop import AxisType, Ops, PtrDType, dtypes
 from tiny_uop.context import Context
 
 Array = np.ndarray[Any, Any]
@@ -229,6 +229,26 @@ def test_no_maximum_of_something_else() -> None:
   other = (q @ v.transpose(-1, -2)).max(-1, keepdim=True)
   weights = (scores - other).exp()
   assert not any(name.startswith("softmax_") for name in kernels(weights / weights.sum(-1, keepdim=True) @ v))
+
+
+@pytest.mark.parametrize(
+  ("rows", "heads", "threads", "block"),
+  [(512, 8, 0, 64), (512, 8, 64, 64), (512, 8, 128, 32), (1024, 12, 128, 32), (1024, 12, 8, 64), (96, 1, 0, 48)],
+)
+def test_threads_get_equal_parts(rows: int, heads: int, threads: int, block: int) -> None:
+  assert blocks.rows_of_block(rows, heads, threads) == block
+
+
+@pytest.mark.parametrize("mask", ["causal", "none"])
+def test_blocks_for_many_threads(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Smaller ones give each of them a part, and the same results."""
+  monkeypatch.setattr(realize, "threads", lambda device: 16)
+  q, k, v = (normal(n, 2, 256, 16) for n in range(3))
+  got = attended(Tensor(q).realize(), Tensor(k).realize(), Tensor(v).realize(), 0.25, mask, False)
+  kernel = realize.plan_tensors([got])[0].src[0].src[0]
+  loops = [r.src[0].arg for r in kernel.toposort if r.op is Ops.RANGE and r.arg[1] is AxisType.LOOP]
+  assert loops[:2] == [2, 8]  # heads, and blocks of 32 rows
+  close(got, gradients_by_the_formula(q, k, v, v, 0.25, mask, False)[0], 2e-6)
 
 
 def test_short_rows_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

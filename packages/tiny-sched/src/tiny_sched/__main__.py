@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
   )  # fmt: skip
   parser.add_argument(
     "--threads", metavar="DEVICE=COUNT,…", type=_sizes, default={},
-    help="how many threads share a kernel, where there are many. For pass kernels",
+    help="how many threads share a kernel, where there are many. For passes blocks and kernels",
   )  # fmt: skip
   return parser
 

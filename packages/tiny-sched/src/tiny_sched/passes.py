@@ -90,7 +90,7 @@ def _adds_sums(u: UOp) -> bool:
   return u.op is Ops.ADD and any(s.op is Ops.ADD for s in u.src)
 
 
-def in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
+def in_blocks(sink: UOp, local_memory: LocalMemory, threads: Threads) -> UOp:
   """Sums weighted by a softmax become kernels of blocks, which store where the graph wants their results."""
   nodes = value_nodes(sink)
   if all(u.op is not Ops.EXP for u in nodes):
@@ -100,9 +100,15 @@ def in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
 
     if not any(map(may_be_weighted, nodes)):
       return sink
+    from tiny_sched.softmax.blocks import Room
     from tiny_sched.softmax.gradients import gradients_in_blocks
     from tiny_sched.softmax.online_softmax import sums_in_blocks
-  new = sums_in_blocks(gradients_in_blocks(sink, local_memory), local_memory)
+
+  def room_of(u: UOp) -> Room | None:
+    known = local_memory(u.device) if isinstance(u.device, str) else None
+    return None if known is None or not isinstance(u.device, str) else Room(known, threads(u.device))
+
+  new = sums_in_blocks(gradients_in_blocks(sink, room_of), room_of)
   return sink if new is sink else simplify_graph(new)
 
 
@@ -124,7 +130,7 @@ def passes_for(local_memory: LocalMemory, threads: Threads = few) -> tuple[Pass,
     Pass("simplify", "Movement, constants and reductions of the tensor graph take a simple form.", simplify_graph),
     Pass("stack", "Sums of many small products become one product, of stacked operands.", stacked),
     Pass("blocks", "Sums weighted by a softmax (attention) become kernels of blocks, which never hold all weights.",
-         partial(in_blocks, local_memory=local_memory)),
+         partial(in_blocks, local_memory=local_memory, threads=threads)),
     Pass("kernels", "Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER.",
          partial(cut_into_kernels, threads=threads)),
     Pass("memory", "Temporaries become views of one arena per device; those never alive together may share bytes.",

@@ -49,10 +49,23 @@ WORKGROUPS = tuple([Block(n, m, True) for n, m in ((64, 64), (64, 32), (32, 32),
 """Blocks of workgroups, the best first: of larger ones each reads less memory for its work."""
 
 
-def block_of(w: WeightedSum, local_memory: int) -> Block | None:
-  """The blocks of a kernel that is worth its while on a device with so much memory for a workgroup (0: none, and
-  threads have a cache each): there are rows enough, near memory holds a block, and what each block does again is
-  cheap. None where it is not."""
+@dataclass(frozen=True)
+class Room:
+  """What a device has for a kernel of blocks."""
+
+  local_memory: int
+  """Bytes that the threads of a workgroup share. 0: there are no workgroups, and threads have a cache each."""
+  threads: int
+  """How many share a kernel where there are no workgroups; 0: few."""
+
+
+RoomOf = Callable[[UOp], Room | None]
+"""What the device of a node has; None where nobody knows, or there is not one device."""
+
+
+def block_of(w: WeightedSum, room: Room) -> Block | None:
+  """The blocks of a kernel that is worth its while on a device with so much room: there are rows enough, near memory
+  holds a block, and what each block does again is cheap. None where it is not."""
   long, wide = extent(w.lane), extent(w.j)
   if (values := w.values) is None or long * wide < candidates.LEAST_SCORES:
     return None
@@ -77,14 +90,15 @@ def block_of(w: WeightedSum, local_memory: int) -> Block | None:
     column = sum(n * bytes_of(u) for n, u in theirs if block.shared or not is_read(u))
     return row * block.rows + column * block.columns
 
-  if local_memory:
-    return _of_workgroups(long, wide, local_memory, near)
+  if room.local_memory:
+    return _of_workgroups(long, wide, room.local_memory, near)
   if long < min(ROWS) or wide < min(COLUMNS):
     return None
   across = bool(w.across())
   if across and w.j.src[0].op is not Ops.CONST:
     return None
-  block = Block(rows_of_block(long), columns_of_block(wide, SQUARE if across else 1))
+  rows = rows_of_block(long, math.prod(map(extent, w.rows)), room.threads)
+  block = Block(rows, columns_of_block(wide, SQUARE if across else 1))
   return block if near(block) <= NEAR else None
 
 
@@ -94,9 +108,15 @@ def has_own_products(w: WeightedSum) -> bool:
   return any(u.dtype is dtypes.bfloat16 for value in (w.score, w.values) if value is not None for u in value.toposort)
 
 
-def rows_of_block(size: int) -> int:
-  """How many of so many rows a block has. The last one begins where it has as many, and computes some rows again."""
-  return min((n for n in ROWS if n <= size), key=lambda n: -(-size // n) * n * ROWS[n])
+def rows_of_block(size: int, times: int = 1, threads: int = 0) -> int:
+  """How many of so many rows a block has. The last one begins where it has as many, and computes some rows again. With
+  so many threads, which share the blocks of so many times these rows, none should wait long for another."""
+
+  def time(n: int) -> float:
+    blocks = times * -(-size // n)
+    return (-(-blocks // threads) if threads else blocks) * n * ROWS[n]
+
+  return min((n for n in ROWS if n <= size), key=time)
 
 
 def columns_of_block(size: int, multiple: int = 1) -> int:
@@ -112,9 +132,7 @@ def _work(u: UOp) -> int:
   )
 
 
-def block_of_gradients(
-  w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSum], local_memory: int
-) -> Block | None:
+def block_of_gradients(w: WeightedSum, sums: Sequence[UOp], results: Sequence[PairSum], room: Room) -> Block | None:
   """The blocks of a kernel of gradients that is worth its while, as `block_of` has those of the forward kernel; None
   where it is not. Lanes of `w` are keys, or queries if all results are for them."""
   long, wide = extent(w.lane), extent(w.j)
@@ -130,11 +148,11 @@ def block_of_gradients(
     return None
   held = sum(n for n, *_ in sides) + sum(math.prod(map(extent, r.columns)) for r in results if not r.over_lanes)
   pairs = max(len(sums), len({r.coefficient for r in results}))
-  if local_memory:
+  if room.local_memory:
     # what results are made of, sums of pairs are made of as well
     filled = sum(n for n, *_ in sides)
     return _of_workgroups(
-      long, wide, local_memory,
+      long, wide, room.local_memory,
       lambda b: ((held + pairs * b.columns + 1) * b.rows + (filled + 1) * b.columns) * w.dtype.itemsize,
     )  # fmt: skip
   best, columns = rows_of_block(long), columns_of_block(wide)

@@ -23,12 +23,12 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tiny_sched.conditions import together
 from tiny_sched.index import Index, flatten, largest_size, simplify
 from tiny_sched.softmax import candidates
-from tiny_sched.softmax.blocks import block_of, block_of_gradients, has_heads
+from tiny_sched.softmax.blocks import Room, RoomOf, block_of, block_of_gradients, has_heads
 from tiny_sched.softmax.candidates import EXPONENTIALS, elementwise_below, may_be_weighted
 from tiny_sched.softmax.forward_kernel import kernel_of_blocks
 from tiny_sched.softmax.gradient_kernel import kernel_of_gradients
@@ -39,16 +39,13 @@ from tiny_sched.work import tracker
 from tiny_uop import AxisType, GroupOp, Ops, Shape, UOp, value_nodes
 from tiny_uop.graph import users_of
 
-if TYPE_CHECKING:
-  from tiny_sched.passes import LocalMemory
 
-
-def gradients_in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
+def gradients_in_blocks(sink: UOp, room_of: RoomOf) -> UOp:
   """The graph with kernels of blocks for each sum weighted by a softmax whose gradients are taken, where that pays."""
   nodes = value_nodes(sink)
   users = users_of(nodes)
   changes: dict[UOp, UOp] = {}
-  weighted = [(u, room) for u in nodes if may_be_weighted(u) and (room := _room(u, local_memory)) is not None]
+  weighted = [(u, room) for u in nodes if may_be_weighted(u) and (room := room_of(u)) is not None]
   for is_computed in (True, False):
     for u, room in weighted:
       sums = _sums_around(u, users, is_computed)
@@ -60,11 +57,6 @@ def gradients_in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
   if tracker.places is not None:
     tracker.rewritten({u: done[u] for u in nodes if u in done}, done[sink])
   return done[sink]
-
-
-def _room(u: UOp, local_memory: LocalMemory) -> int | None:
-  """The memory that threads share on a node's device, in bytes; None where nobody knows, or there is not one device."""
-  return local_memory(u.device) if isinstance(u.device, str) else None
 
 
 def _rebuilt(sink: UOp, changes: dict[UOp, UOp]) -> dict[UOp, UOp]:
@@ -116,7 +108,7 @@ class _Forward(NamedTuple):
   """CALLs that give the sum, the maximum of each row and the sum of its weights."""
 
 
-def _attention(sums: _Sums, room: int) -> dict[UOp, UOp] | None:
+def _attention(sums: _Sums, room: Room) -> dict[UOp, UOp] | None:
   """What becomes of a sum weighted by a softmax and of its gradients; None where all better stays as it is."""
   inputs = Inputs()
   if (forward := _forward(sums, inputs, room)) is None:
@@ -152,7 +144,7 @@ def _sums_around(u: UOp, users: dict[UOp, list[UOp]], is_computed: bool) -> _Sum
   return _Sums(u if is_computed else None, maximum, total, dot, tuple(others), scores, pairs, held)
 
 
-def _forward(sums: _Sums, inputs: Inputs, room: int) -> _Forward | None:
+def _forward(sums: _Sums, inputs: Inputs, room: Room) -> _Forward | None:
   """The kernel of the sum that leaves what rows have in memory; None where there is none, or it does not pay."""
   u = sums.dot if sums.weighted is None else sums.weighted
   found = Cut(sums.held, sums.scores).element(u, inputs)
@@ -196,7 +188,7 @@ def _results_of_dot(value: UOp, index: Index) -> tuple[UOp, Index] | None:
   return made.reduce(Ops.ADD, j), (*index, c)
 
 
-def _gradients(sums: _Sums, forward: _Forward, inputs: Inputs, room: int) -> dict[UOp, UOp] | None:
+def _gradients(sums: _Sums, forward: _Forward, inputs: Inputs, room: Room) -> dict[UOp, UOp] | None:
   """What kernels of blocks compute of each gradient; None where one of them is no sum that they can."""
   w, rows = forward.w, (sums.maximum, sums.total, sums.dot)
   cut = Cut(sums.held.union(rows), sums.pairs)
@@ -222,7 +214,7 @@ def _gradients(sums: _Sums, forward: _Forward, inputs: Inputs, room: int) -> dic
     return None
   of_row = {inputs.load(sums.dot, flatten(by_row.place, sums.dot.shape)): dot}
   made: dict[UOp, UOp] = {}
-  device, apart = UOp(Ops.DEVICE, arg=sums.maximum.device), room > 0 or not has_heads(w)
+  device, apart = UOp(Ops.DEVICE, arg=sums.maximum.device), room.local_memory > 0 or not has_heads(w)
   for lanes, part in _parts(w, turned, gradients, apart):
     wanted = list(part.values())
     if (size := block_of_gradients(lanes, _sums_of(gradients), wanted, room)) is None:

@@ -21,14 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tiny_sched.conditions import conjuncts, together
 from tiny_sched.index import ZERO, flatten, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import lowered
 from tiny_sched.softmax import candidates
-from tiny_sched.softmax.blocks import block_of, has_own_products
+from tiny_sched.softmax.blocks import RoomOf, block_of, has_own_products
 from tiny_sched.softmax.candidates import ENDS, EXPONENTIALS, elementwise_below, may_be_weighted
 from tiny_sched.softmax.forward_kernel import kernel_of_blocks
 from tiny_sched.softmax.weighted_sum import WeightedSum, product
@@ -39,20 +38,17 @@ from tiny_uop import AxisType, DType, GroupOp, Ops, UOp, dtypes, value_nodes
 from tiny_uop.graph import users_of
 from tiny_uop.shape import same_size
 
-if TYPE_CHECKING:
-  from tiny_sched.passes import LocalMemory
-
 MOST_STEPS = 4000
 """Of taking an expression apart: a score is there for its weight, its maximum and its sum."""
 CHEAP = 4
 """Operations on an element that is used in many places, which may well be done again in each."""
 
 
-def sums_in_blocks(sink: UOp, local_memory: LocalMemory) -> UOp:
+def sums_in_blocks(sink: UOp, room_of: RoomOf) -> UOp:
   """The graph with a kernel of blocks for each sum weighted by a softmax, where that pays."""
   nodes = value_nodes(sink)
   users = users_of(nodes)
-  calls = dict([call for u in nodes if may_be_weighted(u) and (call := _in_blocks(u, users, local_memory)) is not None])
+  calls = dict([call for u in nodes if may_be_weighted(u) and (call := _in_blocks(u, users, room_of)) is not None])
   if not calls:
     return sink
   done: dict[UOp, UOp] = {}
@@ -103,10 +99,10 @@ def reads(u: UOp) -> bool:
   return any(s.op in ENDS for s in below) or any(reads(s) for s in below if s.op is Ops.REDUCE)
 
 
-def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], local_memory: LocalMemory) -> tuple[UOp, UOp] | None:
+def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], room_of: RoomOf) -> tuple[UOp, UOp] | None:
   """(what a kernel of blocks computes, its CALL) for a sum, rounded where that is all that is done with it; None where
   it is not weighted by a softmax, or better stays."""
-  if not isinstance(u.device, str) or (room := local_memory(u.device)) is None:
+  if (room := room_of(u)) is None:
     return None
   scores = scores_of(u)
   if scores is None or not _only_for(scores, u, users):
