@@ -43,6 +43,28 @@ def launched(
   run(given)
 
 
+def run_image(
+  chip: str, image: bytes, kernel: Any, arrays: Sequence[Array], groups: tuple[int, ...], threads: tuple[int, ...],
+  private: int | None = None,
+) -> set[int]:  # fmt: skip
+  """Run a kernel of a code object's image on arrays, by what is said of it (`tiny_runtime_amd.Descriptor`); the places
+  in the image where something was done. `private`: other bytes of private memory."""
+  room = ctypes.create_string_buffer(len(image) + 512)
+  place = -(-ctypes.addressof(room) // 256) * 256
+  ctypes.memmove(place, image, len(image))
+  arguments = np.array([a.ctypes.data for a in arrays], np.uint64)
+  regions = [(a.ctypes.data, a.ctypes.data + a.nbytes) for a in (*arrays, arguments)]
+  regions.append((place, place + len(image) + 256))
+  seen: set[int] = set()
+  given = Launch(
+    chip, place + kernel.entry, arguments.ctypes.data, arguments.nbytes, image[kernel.place : kernel.place + 64],
+    kernel.local_bytes, kernel.private_bytes if private is None else private, (groups[0], groups[1], groups[2]),
+    (threads[0], threads[1], threads[2]), regions,
+  )  # fmt: skip
+  run(given, seen)
+  return {kernel.entry + n for n in seen}
+
+
 class Words:
   """A family's instructions that move words, and that wait for them."""
 

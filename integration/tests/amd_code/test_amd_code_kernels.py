@@ -3,7 +3,6 @@ code and of layouts, all of which are found."""
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from amd_code_machine import run_image
 
-from gpu_model.amd_code.emulator import Fault, Launch, Unknown, run
+from gpu_model.amd_code.emulator import Fault, Unknown
 from gpu_model.toolchain import compiler
 from tiny_asm_amd import Instruction, decode
 from tiny_codegen import Fragment, LLVMRenderer, TensorCore, compile_kernel
@@ -43,23 +43,9 @@ def compiled(kernel: UOp, chip: str, opts: Sequence[Opt] | None, matrices: Seque
 def launched(binary: Binary, chip: str, arrays: Sequence[Array], image: bytes | None = None) -> set[int]:
   """Run a binary, or with another image, on arrays; the places in the image where something was done."""
   code = CodeObject.parse(binary.code)
-  kernel = code.kernels[binary.entry]
-  content = bytes(code.image) if image is None else image
-  room = ctypes.create_string_buffer(len(content) + 512)
-  place = -(-ctypes.addressof(room) // 256) * 256
-  ctypes.memmove(place, content, len(content))
-  arguments = np.array([a.ctypes.data for a in arrays], np.uint64)
-  regions = [(a.ctypes.data, a.ctypes.data + a.nbytes) for a in (*arrays, arguments)]
-  regions.append((place, place + len(content) + 256))
   groups, threads = (tuple(int(u.arg) for u in size) for size in (binary.global_size, binary.local_size))
-  seen: set[int] = set()
-  given = Launch(
-    chip, place + kernel.entry, arguments.ctypes.data, arguments.nbytes, content[kernel.place : kernel.place + 64],
-    kernel.local_bytes, kernel.private_bytes, (groups[0], groups[1], groups[2]), (threads[0], threads[1], threads[2]),
-    regions,
-  )  # fmt: skip
-  run(given, seen)
-  return {kernel.entry + n for n in seen}
+  kernel, content = code.kernels[binary.entry], bytes(code.image) if image is None else image
+  return run_image(chip, content, kernel, arrays, groups, threads)
 
 
 def instructions(binary: Binary, chip: str) -> Iterator[tuple[int, Instruction]]:

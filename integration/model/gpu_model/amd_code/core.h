@@ -27,7 +27,7 @@ typedef float f32;
 typedef double f64;
 
 constexpr int W = LANES, VECTORS = 256, FILES = 512 + 2;
-constexpr int VECTOR = 256, CONSTANT = 1 << 20, VCC = 106, TTMP7 = 115, TTMP9 = 117, NUL = 124, M0 = 125, EXEC = 126;
+constexpr int VECTOR = 256, CONSTANT = 1 << 20, FLAT_SCRATCH = 102, VCC = 106, TTMP7 = 115, TTMP9 = 117, NUL = 124, M0 = 125, EXEC = 126;
 constexpr u64 ALL = W == 64 ? ~0ull : (1ull << (W & 63)) - 1;
 enum { NEG = 1, ABS = 2, HALF = 4, HIGH = 8, SEXT = 16 };                      // what is done to a source
 enum { CLAMP = 1, RESULT_HIGH = 2, KEEPS = 4, DPP_BOUND = 8, DPP_INACTIVE = 16, SIGNED = 32, RETURNS = 64, DPP8 = 128, VALU = 256, TRANS = 512, SALU = 1024, VMEM = 2048, SETTLES = 4096, LITERAL = 8192, DOT = 16384 };
@@ -118,6 +118,7 @@ struct Wave {
   int multiplied_first, multiplied_count;
   const Op* op;
   u8 cached[64], stale[128];  // pairs of registers that the VALU read, and registers that were written since then, by whom
+  u64 private_begin;           // before gfx940: where the wave's private memory begins
   std::vector<u8> scratch, written;  // of all lanes, one after the other, and whether somebody wrote a byte
   Queue queues[COUNTERS];
   alignas(64) u32 v[FILES][W];
@@ -197,6 +198,9 @@ static inline void store_lanes(Wave& w, int reg, const u32* x, u64 mask) {
 constexpr u32 SHARED_WINDOW = 0x10000, PRIVATE_WINDOW = 0x20000;
 static bool is_window(int reg) { return reg >= 235 && reg <= 238; }
 static u64 window(int reg) { return u64(reg < 237 ? SHARED_WINDOW : PRIVATE_WINDOW) << 32 | (reg & 1 ? 0 : ~0u); }
+
+// Before gfx940: where private memory of all waves begins. Each wave's offset carries into the upper word.
+constexpr u64 PRIVATE_BEGIN = 0x5A00FFFFFC00;
 
 // Bits of a register of the wave, and which of them somebody wrote.
 static u32 scalar_bits(Wave& w, int reg, u32& known) {

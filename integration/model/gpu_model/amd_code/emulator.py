@@ -102,6 +102,8 @@ class _Launch(ctypes.Structure):
     ("argument_register", ctypes.c_int32), ("float_mode", ctypes.c_int32), ("ieee", ctypes.c_int32),
     ("backwards", ctypes.c_int32), ("most_steps", ctypes.c_int64), ("counters", ctypes.c_char_p * 4),
     ("counted", ctypes.c_int64), ("logged", ctypes.c_int32), ("hazards", ctypes.c_int32),
+    ("segmented", ctypes.c_int32), ("private_buffer", ctypes.c_int32), ("private_begin", ctypes.c_int32),
+    ("private_offset", ctypes.c_int32),
   ]  # fmt: skip
 
 
@@ -224,23 +226,30 @@ def _given(launch: Launch, family: str) -> _Launch:
   """What registers have at first, and how many there are: "Kernel Descriptor" in LLVM's guide."""
   rsrc3, rsrc1, rsrc2 = struct.unpack_from("<III", launch.descriptor, 44)
   properties, preload = struct.unpack_from("<HH", launch.descriptor, 56)
-  # before gfx940, four registers are a buffer for private memory, and two say where that begins: nobody wrote them here
-  segments = properties & 0b100001 if launch.chip in ("gfx900", "gfx908", "gfx90a") else 0
-  if properties & 0b100111 & ~segments or preload or segments and launch.private_bytes:
-    raise Unknown(f"a descriptor with properties {properties:#x}, {preload:#x}, private memory {launch.private_bytes}")
+  # before gfx940, four registers are a buffer for private memory, and two say where that begins; without private memory
+  # nobody wrote them here
+  segmented = launch.chip in ("gfx900", "gfx908", "gfx90a")
+  segments = properties & 0b100001 if segmented else 0
+  if properties & 0b100111 & ~segments or preload:
+    raise Unknown(f"a descriptor with properties {properties:#x}, {preload:#x}")
   vectors = (8 if family == "cdna" or properties >> 10 & 1 else 4) * ((rsrc1 & 63) + 1)
   accumulators = 0
   if family == "cdna":
     direct = 4 * ((rsrc3 & 63) + 1)
     vectors, accumulators = direct, max(0, vectors - direct)
   users = rsrc2 >> 1 & 31
+  arguments = 4 * (segments & 1)  # the first register of their address
+  begin = arguments + 2 * (properties >> 3 & 1) + 2 * (properties >> 4 & 1)
+  offset = users + (rsrc2 >> 7 & 15).bit_count()  # behind the workgroup's numbers and size
   given = _Launch(
     code=launch.entry, arguments=launch.arguments, argument_bytes=launch.argument_bytes, local_bytes=launch.local_bytes,
     private_bytes=launch.private_bytes, vectors=min(vectors, 256), accumulators=min(accumulators, 256),
     user_count=users, group_register=-1 if family == "rdna4" else users, group_bits=rsrc2 >> 7 & 7,
     packed=rsrc2 >> 11 & 3,
-    argument_register=4 * (segments & 1) if properties >> 3 & 1 else -1, float_mode=rsrc1 >> 12 & 255,
+    argument_register=arguments if properties >> 3 & 1 else -1, float_mode=rsrc1 >> 12 & 255,
     ieee=rsrc1 >> 23 & 1, backwards=int(launch.backwards), most_steps=MOST_STEPS, hazards=_hazards(launch.chip),
+    segmented=segmented, private_buffer=0 if segments & 1 else -1, private_begin=begin if segments >> 5 else -1,
+    private_offset=offset if segmented and rsrc2 & 1 else -1,
   )  # fmt: skip
   given.groups[:], given.threads[:] = launch.groups, launch.threads
   given.counters[:] = [name.encode() for name in COUNTERS[family]]

@@ -26,6 +26,9 @@ struct Launch {
   i64 counted;  // out: instructions that were run
   i32 logged;   // each instruction goes to `steps`
   i32 hazards;
+  // before gfx940, registers say where private memory is: a buffer of it, where that of all waves begins, and what the
+  // wave adds to it; below 0: no such register. `segmented`: so it is here
+  i32 segmented, private_buffer, private_begin, private_offset;
 };
 
 struct Group {
@@ -273,10 +276,22 @@ static void is_sent(Wave& w, const Op& o, int counter, int first, int count, int
   else sent(w, counter, first, count, false, bits);
 }
 
+// Before gfx940, flat accesses to private memory go by a register, which the kernel has to set.
+static void flat_scratch(Wave& w) {
+  if (!w.launch->segmented) return;
+  const u64 at = scalar64(w, FLAT_SCRATCH);
+  if (at != w.private_begin) fault("flat_scratch is %#llx, and the wave's private memory begins at %#llx", (unsigned long long)at, (unsigned long long)w.private_begin);
+}
+
+static u8* flat_private(Wave& w, u64 place, int bytes, int lane, u8** written) {
+  flat_scratch(w);
+  return private_at(w, u32(place), bytes, lane, written);
+}
+
 // Bytes at a place, which another access may not write at the same time. `lane`: whose private memory it may be.
 static const u8* read_at(Wave& w, const Op& o, u64 place, int bytes, int lane) {
   if (o.space == FLAT && place >> 32 == SHARED_WINDOW) return shared_place(w, u32(place), bytes, READ, nullptr);
-  if (o.space == FLAT && place >> 32 == PRIVATE_WINDOW) return private_at(w, u32(place), bytes, lane);
+  if (o.space == FLAT && place >> 32 == PRIVATE_WINDOW) return flat_private(w, place, bytes, lane, nullptr);
   region_of(w, place, bytes);
   bool first = std::binary_search(shadow->firsts.begin(), shadow->firsts.end(), place);
   for (int k = 0; k < bytes && !first;) {
@@ -292,13 +307,24 @@ static void change_at(Wave& w, const Op& o, u64 place, int bytes, const u8* then
   if (o.space == FLAT && place >> 32 == SHARED_WINDOW) to = shared_place(w, u32(place), bytes, kind, then);
   else if (o.space == FLAT && place >> 32 == PRIVATE_WINDOW) {
     u8* written;
-    to = private_at(w, u32(place), bytes, lane, &written);
+    to = flat_private(w, place, bytes, lane, &written);
     memset(written, 1, bytes);
   } else change(w, place, bytes, then, kind);
   memcpy(to, then, bytes);
 }
 
+static void private_load(Wave& w, const Op& o);
+static void private_store(Wave& w, const Op& o);
+// A buffer whose elements are swizzled: private memory before gfx940.
+static bool is_private(Wave& w, const Op& o) { return CDNA && w.launch->segmented && o.space == BUFFER && scalar(w, o.src[3] + 1) >> 31; }
+
+// Of a store of more than 64 bits, the registers may not be written at once; a scalar offset of a buffer takes the time.
+static void holds(Wave& w, const Op& o, int reg) {
+  if (CDNA && o.bytes > 8 && (o.space != BUFFER || o.src[1] >= CONSTANT)) w.held_at = w.clock, w.held_first = reg, w.held_count = o.bytes / 4;
+}
+
 static void global_load(Wave& w, const Op& o) {
+  if (is_private(w, o)) return private_load(w, o);
   u64 places[W];
   int room[W], reg = o.dst - VECTOR;
   places_of(w, o, o.bytes, false, places, room);
@@ -313,13 +339,13 @@ static void global_load(Wave& w, const Op& o) {
 }
 
 static void global_store(Wave& w, const Op& o) {
+  if (is_private(w, o)) return private_store(w, o);
   u64 places[W];
   int room[W], reg = o.src[2] - VECTOR;
   places_of(w, o, o.bytes, false, places, room);
   read_data(w, o, reg);
   accessed(w, o);
-  // a scalar offset of a buffer takes the time
-  if (CDNA && o.bytes > 8 && (o.space != BUFFER || o.src[1] >= CONSTANT)) w.held_at = w.clock, w.held_first = reg, w.held_count = o.bytes / 4;
+  holds(w, o, reg);
   for (int n = 0; n < W; n++)
     if (w.exec >> n & 1 && room[n]) {
       u8 data[64];
@@ -485,23 +511,43 @@ template <class T> static void shared_swap2(Wave& w, const Op& o) {
 
 // *** private memory ***
 
-static u8* private_place(Wave& w, const Op& o, int lane, u8** written) {
-  u64 place = i64(o.offset);
-  if (o.src[0] >= 0) place += w.v[o.src[0] - VECTOR][lane];
-  if (o.src[1] >= 0) place += scalar(w, o.src[1]);
+static bool has_offsets(const Op& o) { return o.space == BUFFER ? o.parts & 2 : o.src[0] >= 0; }
+
+// What an access adds to the lanes' own offsets. A buffer of private memory has a word of each of the 64 lanes, then the
+// next ones (the MI200 manual's "Swizzled Buffer Addressing", with elements of 4 bytes and an index that is the lane):
+// its address and the scalar offset are of the wave, so a 64th of them is a lane's.
+static i64 private_start(Wave& w, const Op& o) {
+  if (o.space != BUFFER) {
+    flat_scratch(w);
+    return i64(o.offset) + (o.src[1] >= 0 ? scalar(w, o.src[1]) : 0);
+  }
+  u32 d[4];
+  for (int n = 0; n < 4; n++) d[n] = scalar(w, o.src[3] + n);
+  if ((d[3] >> 21 & 7) != 7 || d[3] >> 30 || o.parts & 1) fault("swizzled buffers are known here with 64 lanes, each of which has its number as index");
+  const u64 base = d[0] | u64(d[1] & 0xFFFF) << 32;
+  if (base != w.private_begin) fault("a buffer of private memory begins at %#llx, and the wave's at %#llx", (unsigned long long)base, (unsigned long long)w.private_begin);
+  const u32 more = o.src[1] >= CONSTANT ? u32(o.value[1]) : scalar(w, o.src[1]);
+  if (more % 256) fault("a scalar offset of %u bytes in private memory, of which 256 are a word of each lane", more);
+  return i64(o.offset) + more / 64;
+}
+
+static u8* private_place(Wave& w, const Op& o, i64 start, int lane, u8** written) {
+  const i64 place = start + (has_offsets(o) ? w.v[o.src[0] - VECTOR][lane] : 0);
+  if (o.space == BUFFER && place % std::min<int>(o.bytes, 4)) fault("%d bytes at %lld of a swizzled buffer, which is not aligned", o.bytes, (long long)place);
   return private_at(w, place, o.bytes, lane, written);
 }
 
 // Of words that nobody wrote, what is stored and loaded again is such: compilers spill pairs of which they use one.
 static void private_load(Wave& w, const Op& o) {
-  if (o.src[0] >= 0) lanes_of(w, o.src[0] - VECTOR);
+  if (has_offsets(o)) lanes_of(w, o.src[0] - VECTOR);
+  const i64 start = private_start(w, o);
   int reg = o.dst - VECTOR, count = std::max(1, o.bytes / 4);
   w.accesses[0]++;
   u8 data[W][16], *written;
   u64 known[4] = {ALL, ALL, ALL, ALL};
   for (int n = 0; n < W; n++)
     if (w.exec >> n & 1) {
-      memcpy(data[n], private_place(w, o, n, &written), o.bytes);
+      memcpy(data[n], private_place(w, o, start, n, &written), o.bytes);
       for (int k = 0; k < o.bytes; k++)
         if (!written[k]) known[k / 4] &= ~(1ull << n);
     }
@@ -512,14 +558,16 @@ static void private_load(Wave& w, const Op& o) {
 }
 
 static void private_store(Wave& w, const Op& o) {
-  if (o.src[0] >= 0) lanes_of(w, o.src[0] - VECTOR);
+  if (has_offsets(o)) lanes_of(w, o.src[0] - VECTOR);
+  const i64 start = private_start(w, o);
   int reg = o.src[2] - VECTOR;
   for (int n = 0; n < std::max(1, o.bytes / 4); n++) lanes_of(w, reg + n, o.bytes < 4 ? w.exec : 0);
+  holds(w, o, reg);
   w.accesses[0]++;
   u8* written;
   for (int n = 0; n < W; n++)
     if (w.exec >> n & 1) {
-      pack(o, private_place(w, o, n, &written), w, reg, n);
+      pack(o, private_place(w, o, start, n, &written), w, reg, n);
       for (int k = 0; k < o.bytes; k++) written[k] = w.known[reg + k / 4] >> n & 1;
     }
   sent(w, CDNA ? LOADS : STORES, 0, 0, false);

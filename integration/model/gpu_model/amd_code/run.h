@@ -112,6 +112,17 @@ static void dependences(Wave& w, u32 fields) {
   }
 }
 
+// Before gfx940, a wave finds in registers where private memory is: a buffer with elements of 4 bytes and 64 lanes that add
+// their number, where all waves' begins, and what is to be added for this wave.
+static void begin_private(Wave& w, Launch& l, int number) {
+  const u32 bytes = (l.private_bytes * W + 1023) / 1024 * 1024, offset = (number + 1) * bytes;
+  w.private_begin = PRIVATE_BEGIN + offset;
+  const u32 words[4] = {u32(PRIVATE_BEGIN), u32(PRIVATE_BEGIN >> 32) | 1u << 31, bytes * 33, 3u << 21 | 1u << 23};
+  for (int n = 0; n < 4 && l.private_buffer >= 0; n++) set_scalar(w, l.private_buffer + n, words[n]);
+  if (l.private_begin >= 0) set_scalar64(w, l.private_begin, PRIVATE_BEGIN);
+  if (l.private_offset >= 0) set_scalar(w, l.private_offset, offset);
+}
+
 static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int* place) {
   w.launch = &l, w.group = &g, w.number = number;
   w.pc = w.here = 0, w.waited = false, w.state = w.signalled = 0, w.steps = 0, w.scc = 0;
@@ -143,6 +154,7 @@ static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int
   } else
     for (int axis = 0; axis < 3; axis++)
       if (l.group_bits >> axis & 1) set_scalar(w, at++, place[axis]);
+  if (l.segmented && l.private_bytes) begin_private(w, l, number);
   u32 x[W];
   const u32 kept = l.packed == 0 ? 0x3FF : l.packed == 1 ? 0xFFFFF : ~0u;
   for (int n = 0; n < W; n++) {
