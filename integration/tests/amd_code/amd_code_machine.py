@@ -87,6 +87,10 @@ class Words:
     """Until what the SALU wrote is there for all."""
     return [self.isa.s_wait_alu(0xFFFE)] if self.family == "rdna4" else []
 
+  def multiplied(self) -> list[Any]:
+    """Until what a product of vectors wrote is there for all: CDNA does not wait by itself."""
+    return [self.isa.s_nop(2)] if self.family == "cdna" else []
+
   def load(self, to: Any, address: Any, base: Any, offset: int = 0) -> Any:
     """A word of each lane."""
     make = self.isa.global_load_dword if self.family == "cdna" else self.isa.global_load_b32
@@ -219,7 +223,7 @@ def applied(chip: str, instructions: Callable[[list[Any], Any], list[Any]], inpu
   for n, (register, _) in enumerate(given):
     body += [*move.addresses(s[6:7], 8 * (n + 1)), move.load(v[register], v[0], s[6:7])]
   body += [*move.wait(), move.isa.v_mov_b32(v[20], 0)]
-  body += instructions(registers, v[20:21] if wide else v[20])
+  body += [*instructions(registers, v[20:21] if wide else v[20]), *move.multiplied()]
   body += [move.store(v[0], v[20 + n], s[4:5], 4 * count * n) for n in range(1 + wide)]
   launched(chip, [*body, move.isa.s_endpgm()], [out, *(words for _, words in given)])
   if wide:
