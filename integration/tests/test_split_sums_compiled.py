@@ -21,7 +21,7 @@ CASES: dict[str, Callable[[Callable[..., Tensor]], Tensor]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_kernels_are_as_one(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-  from tiny_sched import split_sums
+  from tiny_sched.products import split
 
   rng = np.random.default_rng(0)
   arrays: list[np.ndarray] = []
@@ -33,7 +33,7 @@ def test_two_kernels_are_as_one(case: str, monkeypatch: pytest.MonkeyPatch) -> N
   with Context(DEVICE="CPU"):
     one = CASES[case](new)
     alone = one.numpy()
-    monkeypatch.setattr(split_sums, "SECOND_KERNEL", 0)  # these are small, so that they compile and run in no time
+    monkeypatch.setattr(split, "SECOND_KERNEL", 0)  # these are small, so that they compile and run in no time
     monkeypatch.setattr(realize, "threads", lambda device: THREADS)
     given = iter(arrays)
     two = CASES[case](lambda *shape: Tensor(next(given)))

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from sched_graphs import new, stored, total
 
-from tiny_sched import schedule, split_sums
+from tiny_sched import schedule
 from tiny_sched.passes import unknown
-from tiny_sched.split_sums import LongSum
+from tiny_sched.products import split
+from tiny_sched.products.split import LongSum
 from tiny_uop import Ops, UOp, dtypes
 
 Execute = Callable[[UOp, dict[UOp, Any]], None]
@@ -50,7 +51,7 @@ GRAPHS: dict[str, Callable[[], UOp]] = {
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
   """A second kernel costs nothing, so that small sums are split, which the interpreter is quick enough for."""
   for name in ("SECOND_KERNEL", "PART", "TERMS"):
-    monkeypatch.setattr(split_sums, name, 0)
+    monkeypatch.setattr(split, name, 0)
 
 
 def checked(root: UOp, execute: Execute, evaluate: Evaluate) -> list[UOp]:

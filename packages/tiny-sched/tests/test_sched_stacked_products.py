@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sched_graphs import new, stored, total
 
-from tiny_sched import schedule, split_sums
+from tiny_sched import schedule
 from tiny_sched.passes import PASSES, Threads, few, unknown
-from tiny_sched.stacked_products import LEAST, LONG, MOST, stack_products
+from tiny_sched.products import split
+from tiny_sched.products.stacked import LEAST, LONG, MOST, stack_products
 from tiny_uop import Context, DType, Ops, UOp, dtypes
 from tiny_uop.passes import run_passes
 
@@ -162,7 +163,7 @@ def test_kernels_of_all_steps_are_the_same() -> None:
 def test_beside_sums_that_threads_share(monkeypatch: pytest.MonkeyPatch, execute: Any, evaluate: Any) -> None:
   """Both have temporaries before the others have theirs."""
   for name in ("SECOND_KERNEL", "PART", "TERMS"):
-    monkeypatch.setattr(split_sums, name, 0)
+    monkeypatch.setattr(split, name, 0)
   long = total(product(new(64, 3, dtype=dtypes.int32), new(64, 5, dtype=dtypes.int32)), 0)
   linear = check([stored(summed(steps(LEAST + 1))), stored(long * 2)], execute, evaluate, lambda _: 16)
   assert len(sums_of(linear)) == 1

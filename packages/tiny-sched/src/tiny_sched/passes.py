@@ -66,7 +66,7 @@ def cut_into_kernels(sink: UOp, threads: Threads) -> UOp:
     kernels = [kernel_of(item) for item in merge_kernels(ordered(context.items, context.versions))]
     if any(threads(k.device) for k in kernels if k.body.op is Ops.SINK):
       with undivided:  # few machines have so many
-        from tiny_sched.split_sums import split_sums
+        from tiny_sched.products.split import split_sums
       kernels = split_sums(kernels, threads)
   finally:
     clear_memos()
@@ -82,7 +82,7 @@ def stacked(sink: UOp) -> UOp:
   if not any(_adds_sums(u.src[0]) for u in value_nodes(sink) if u.op is Ops.REDUCE and u.arg[0] is Ops.ADD):
     return sink
   with undivided:  # few graphs need it
-    from tiny_sched.stacked_products import stack_products
+    from tiny_sched.products.stacked import stack_products
   return stack_products(sink)
 
 

@@ -62,9 +62,9 @@ def schedule(sink: UOp, local_memory: LocalMemory = unknown, threads: Threads = 
   `local_memory` says how many bytes the threads of a workgroup share on a device (0: it has no workgroups; None: nobody
   knows): where that is known, sums weighted by a softmax become kernels of blocks that fit (`softmax/`). `threads` says
   how many threads share a kernel (0: few): for many, long sums of products with few results become two kernels
-  (`split_sums.py`). Such functions answer alike as long as they live. Temporaries are views of one new arena BUFFER per
-  device. Equal graphs over other buffers, or with other values bound to their variables, are found in a cache. Raises
-  ValueError for graphs that are not legal at tensor level, or that mix devices without COPY.
+  (`products/split.py`). Such functions answer alike as long as they live. Temporaries are views of one new arena BUFFER
+  per device. Equal graphs over other buffers, or with other values bound to their variables, are found in a cache.
+  Raises ValueError for graphs that are not legal at tensor level, or that mix devices without COPY.
   """
   check_roots(sink)
   start = time.perf_counter()

@@ -1,0 +1,1 @@
+"""Sums of products: many that become one, and long ones that many threads share."""
