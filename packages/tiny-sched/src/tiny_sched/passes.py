@@ -105,8 +105,10 @@ def in_blocks(sink: UOp, local_memory: LocalMemory, threads: Threads) -> UOp:
     from tiny_sched.softmax.online_softmax import sums_in_blocks
 
   def room_of(u: UOp) -> Room | None:
-    known = local_memory(u.device) if isinstance(u.device, str) else None
-    return None if known is None or not isinstance(u.device, str) else Room(known, threads(u.device))
+    device = u.device
+    if not isinstance(device, str) or (shared := local_memory(device)) is None:
+      return None
+    return Room(shared, threads(device))
 
   new = sums_in_blocks(gradients_in_blocks(sink, room_of), room_of)
   return sink if new is sink else simplify_graph(new)

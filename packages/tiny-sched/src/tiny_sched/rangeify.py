@@ -102,9 +102,9 @@ def find_homes(c: Context) -> None:
       c.stored_at[value] = u
 
 
-def in_temporary(view: View | None) -> bool:
+def in_temporary(view: View) -> bool:
   """Whether a view is a run of a temporary, which is written there as memory of its own is."""
-  return view is not None and is_temporary(view.base) and view.byte_offset % ALIGNMENT == 0
+  return is_temporary(view.base) and view.byte_offset % ALIGNMENT == 0
 
 
 # *** users to sources ***
@@ -123,13 +123,12 @@ def start_store(c: Context, store: UOp) -> None:
   if value.op is Ops.COPY and view is not None:
     start_copy(c, value, BufferRegion(base, view.byte_offset, view.size, target.dtype), store)
     return
-  if is_reinterpretation_between(target):
-    if view is None:
-      raise ValueError(
-        f"cannot STORE through {target!r}: a BITCAST to another item size needs a contiguous view of the buffer"
-      )
-    region = BufferRegion(base, view.byte_offset, view.size, target.dtype)
-  elif view is not None and in_temporary(view):
+  reinterpreted = is_reinterpretation_between(target)
+  if reinterpreted and view is None:
+    raise ValueError(
+      f"cannot STORE through {target!r}: a BITCAST to another item size needs a contiguous view of the buffer"
+    )
+  if view is not None and (reinterpreted or in_temporary(view)):
     region = BufferRegion(base, view.byte_offset, view.size, target.dtype)
   start_kernel(c, value, device, store, region)
 
