@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny_tensor.realize as realize
-from tiny_sched import schedule_cache_clear
+from tiny_sched import Room, schedule_cache_clear
 from tiny_sched.softmax import blocks, candidates
 from tiny_tensor import Tensor, Variable
 from tiny_uop import AxisType, Ops, PtrDType, dtypes
@@ -29,7 +29,7 @@ def every_size() -> Iterator[None]:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(candidates, "LEAST_SCORES", 0)
     patch.setattr(blocks, "LEAST_HEADS", 1)
-    patch.setattr(realize, "local_memory", lambda device: 0)
+    patch.setattr(realize, "room", lambda device: Room(0))
     schedule_cache_clear()
     yield
   schedule_cache_clear()
@@ -63,7 +63,7 @@ def close(got: Tensor, want: Array, error: float = 2e-6) -> None:
 @pytest.fixture
 def workgroups(monkeypatch: pytest.MonkeyPatch) -> None:
   """Kernels are those of a device with workgroups, here as loops in order."""
-  monkeypatch.setattr(realize, "local_memory", lambda device: 1 << 16)
+  monkeypatch.setattr(realize, "room", lambda device: Room(1 << 16))
 
 
 @pytest.mark.usefixtures("workgroups")
@@ -93,7 +93,7 @@ def test_blocks_of_workgroups_fit_into_what_they_share(monkeypatch: pytest.Monke
   q, k, v = (Tensor(normal(n, 2, 64, 16)).realize() for n in range(3))
   taken: dict[int, int | None] = {}
   for room in (1 << 16, 1 << 15, 1 << 14, 1 << 13, 1 << 12):
-    monkeypatch.setattr(realize, "local_memory", lambda device, room=room: room)
+    monkeypatch.setattr(realize, "room", lambda device, room=room: Room(room))
     calls = realize.plan_tensors([q.scaled_dot_product_attention(k, v)])[0].src
     shared = [u.dtype for u in calls[0].src[0].toposort if u.op is Ops.ALLOC]
     taken[room] = sum(t.size * t.base.itemsize for t in shared if isinstance(t, PtrDType)) if len(calls) == 1 else None
@@ -242,7 +242,7 @@ def test_threads_get_equal_parts(rows: int, heads: int, threads: int, block: int
 @pytest.mark.parametrize("mask", ["causal", "none"])
 def test_blocks_for_many_threads(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
   """Smaller ones give each of them a part, and the same results."""
-  monkeypatch.setattr(realize, "threads", lambda device: 16)
+  monkeypatch.setattr(realize, "room", lambda device: Room(0, 16))
   q, k, v = (normal(n, 2, 256, 16) for n in range(3))
   got = attended(Tensor(q).realize(), Tensor(k).realize(), Tensor(v).realize(), 0.25, mask, False)
   kernel = realize.plan_tensors([got])[0].src[0].src[0]
@@ -476,7 +476,7 @@ def test_weights_that_are_dropped_are_drawn_again(heads: int, monkeypatch: pytes
     return [x.numpy() for x in results]
 
   found = computed(True)
-  monkeypatch.setattr(realize, "local_memory", lambda device: None)
+  monkeypatch.setattr(realize, "room", lambda device: Room())
   schedule_cache_clear()
   for a, b in zip(found, computed(False), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
@@ -516,7 +516,7 @@ def test_gradients_that_are_wanted(
   wanted: str, mask: str, computed: bool, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   """Any of them, with the results or, as of a loss whose value nobody asks for, without."""
-  monkeypatch.setattr(realize, "local_memory", lambda device: room)
+  monkeypatch.setattr(realize, "room", lambda device: Room(room))
   rows, keys, values, grad = normal(0, 2, 75, 16), normal(1, 2, 70, 16), normal(2, 2, 70, 24), normal(3, 2, 75, 24)
   q, k, v, g = (Tensor(x).realize() for x in (rows, keys, values, grad))
   got = attended(q, k, v, 0.25, mask, False)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tiny_runtime.execution.items import run_schedule
+from tiny_sched import Room
 from tiny_tensor import Context, Tensor, realize
 
 THREADS = 64
@@ -34,7 +35,7 @@ def test_two_kernels_are_as_one(case: str, monkeypatch: pytest.MonkeyPatch) -> N
     one = CASES[case](new)
     alone = one.numpy()
     monkeypatch.setattr(split, "SECOND_KERNEL", 0)  # these are small, so that they compile and run in no time
-    monkeypatch.setattr(realize, "threads", lambda device: THREADS)
+    monkeypatch.setattr(realize, "room", lambda device: Room(0, THREADS))
     given = iter(arrays)
     two = CASES[case](lambda *shape: Tensor(next(given)))
     items = two.schedule()

@@ -13,8 +13,8 @@ from suite.workloads import all_workloads
 
 def kernels_of(name: str, threads: int = 0) -> list[Any]:
   """The kernels of a workload, ready to be compiled, as they are where so many threads share them (0: few)."""
-  from tiny_sched import schedule
-  from tiny_tensor.realize import local_memory
+  from tiny_sched import Room, schedule
+  from tiny_tensor.realize import room
   from tiny_uop import Ops
 
   (workload,) = [w for w in all_workloads(False) if w.name == name]
@@ -23,7 +23,7 @@ def kernels_of(name: str, threads: int = 0) -> list[Any]:
   tensors = workload.tensors(library, inputs)
   result = workload.program(library, {k: library.tensor(w) for k, w in weights.items()}, *tensors)
   first, *others = result if isinstance(result, tuple) else (result,)
-  calls = schedule(first.graph(*others), local_memory, lambda device: threads).src
+  calls = schedule(first.graph(*others), lambda device: Room(room(device).local_memory, threads)).src
   return list(dict.fromkeys(call.src[0] for call in calls if call.src[0].op is Ops.SINK))
 
 

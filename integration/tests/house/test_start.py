@@ -54,7 +54,7 @@ def test_a_first_result_with_its_kernels_in_the_cache(tmp_path: Path) -> None:
   assert plugins.pop("tiny_runtime_cpu") <= 18
   assert plugins.keys() <= {"tiny_runtime_amd", "tiny_runtime_nv", "tiny_runtime_metal"}
   assert all(count <= 7 for count in plugins.values()), plugins
-  assert counts["tiny_sched"] <= 29
+  assert counts["tiny_sched"] <= 30
 
 
 def test_a_small_softmax_needs_no_kernels_of_attention(tmp_path: Path) -> None:

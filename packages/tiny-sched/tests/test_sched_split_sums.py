@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from sched_graphs import new, stored, total
 
-from tiny_sched import schedule
-from tiny_sched.passes import unknown
+from tiny_sched import Room, schedule
 from tiny_sched.products import split
 from tiny_sched.products.split import LongSum
 from tiny_uop import Ops, UOp, dtypes
@@ -19,8 +18,8 @@ Execute = Callable[[UOp, dict[UOp, Any]], None]
 Evaluate = Callable[[UOp, dict[UOp, Any]], Any]
 
 
-def many(device: str) -> int:
-  return 16
+def many(device: str) -> Room:
+  return Room(threads=16)
 
 
 def product(a: UOp, b: UOp) -> UOp:
@@ -56,7 +55,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def checked(root: UOp, execute: Execute, evaluate: Evaluate) -> list[UOp]:
   """The kernels of a store, whose results are compared bit for bit."""
-  linear = schedule(UOp.sink(root), unknown, many)
+  linear = schedule(UOp.sink(root), many)
   rng = np.random.default_rng(0)
   memory = {u: rng.integers(-9, 9, u.arg[1]).astype("int32") for u in root.toposort if u.op is Ops.BUFFER}
   wanted = evaluate(root, memory)
@@ -88,13 +87,13 @@ def test_sums_of_other_values_stay_one_kernel(execute: Execute, evaluate: Evalua
 def test_few_threads_share_no_sums() -> None:
   root = UOp.sink(stored(product(new(512, 16384), new(16384, 512))))
   assert len(schedule(root).src) == 1
-  assert len(schedule(root, unknown, many).src) == 1  # 16 threads have 128 × 128 results each
-  assert len(schedule(root, unknown, lambda device: 128).src) == 2
+  assert len(schedule(root, many).src) == 1  # 16 threads have 128 × 128 results each
+  assert len(schedule(root, lambda device: Room(threads=128)).src) == 2
 
 
 def test_halves_are_not_rounded_between() -> None:
   root = UOp.sink(stored(product(new(64, 25088, dtype=dtypes.float16), new(25088, 64, dtype=dtypes.float16))))
-  assert len(schedule(root, unknown, lambda device: 64).src) == 1
+  assert len(schedule(root, lambda device: Room(threads=64)).src) == 1
 
 
 SQUARE = ((1024,), (1024,))

@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sched_graphs import new, stored, total
 
-from tiny_sched import schedule
-from tiny_sched.passes import PASSES, Threads, few, unknown
+from tiny_sched import Room, schedule
+from tiny_sched.passes import PASSES
 from tiny_sched.products import split
 from tiny_sched.products.stacked import LEAST, LONG, MOST, stack_products
-from tiny_uop import Context, DType, Ops, UOp, dtypes
+from tiny_sched.room import RoomOf, unknown
+from tiny_uop import Context, DType, Ops, UOp, dtypes, value_nodes
 from tiny_uop.passes import run_passes
 
 
@@ -47,14 +48,14 @@ def sums_of(linear: UOp) -> list[str]:
   return [name for call in linear.src if (name := call.src[0].arg.name).startswith("reduce_16x16")]
 
 
-def check(roots: list[UOp], execute: Any, evaluate: Any, threads: Threads = few) -> UOp:
+def check(roots: list[UOp], execute: Any, evaluate: Any, room_of: RoomOf = unknown) -> UOp:
   """Bit for bit what the graph says, for integers. The schedule."""
   sink = UOp.sink(*roots)
   random = np.random.default_rng(0)
   memory = {u: random.integers(-5, 6, u.arg[1]).astype(np.int32) for u in sink.toposort if u.op is Ops.BUFFER}
   wanted = [evaluate(root, memory) for root in roots]
   with Context(SPEC=2):
-    execute(linear := schedule(sink, unknown, threads), memory)
+    execute(linear := schedule(sink, room_of), memory)
   for root, want in zip(roots, wanted, strict=True):
     np.testing.assert_array_equal(memory[root.src[0].src[0]], want.reshape(-1))
   return linear
@@ -93,7 +94,7 @@ def test_other_terms_stay_in_a_sum_of_their_own(execute: Any, evaluate: Any) -> 
 )
 def test_where_it_pays(count: int, rows: int, why: str) -> None:
   sink = UOp.sink(stored(summed(steps(count + 1, rows)[1:])))
-  assert (stack_products(sink) is sink) == bool(why), why
+  assert (stack_products(sink, value_nodes(sink)) is sink) == bool(why), why
 
 
 def test_windows_of_one_value_are_left_alone() -> None:
@@ -103,12 +104,12 @@ def test_windows_of_one_value_are_left_alone() -> None:
     for n in range(LEAST)
   ]
   sink = UOp.sink(stored(summed(pairs)))
-  assert stack_products(sink) is sink
+  assert stack_products(sink, value_nodes(sink)) is sink
 
 
 def test_operands_in_memory_are_left_alone() -> None:
   sink = UOp.sink(stored(summed([(new(4, 16), new(4, 16)) for _ in range(LEAST)])))
-  assert stack_products(sink) is sink
+  assert stack_products(sink, value_nodes(sink)) is sink
 
 
 def test_sums_of_sums_are_not_walked_for_ever() -> None:
@@ -116,7 +117,7 @@ def test_sums_of_sums_are_not_walked_for_ever() -> None:
   for _ in range(60):  # as many paths as 2 to the 60
     x = x + x
   sink = UOp.sink(stored(total(x, 0)))
-  assert stack_products(sink) is sink
+  assert stack_products(sink, value_nodes(sink)) is sink
   assert MOST < 1 << 60
 
 
@@ -165,6 +166,6 @@ def test_beside_sums_that_threads_share(monkeypatch: pytest.MonkeyPatch, execute
   for name in ("SECOND_KERNEL", "PART", "TERMS"):
     monkeypatch.setattr(split, name, 0)
   long = total(product(new(64, 3, dtype=dtypes.int32), new(64, 5, dtype=dtypes.int32)), 0)
-  linear = check([stored(summed(steps(LEAST + 1))), stored(long * 2)], execute, evaluate, lambda _: 16)
+  linear = check([stored(summed(steps(LEAST + 1))), stored(long * 2)], execute, evaluate, lambda _: Room(threads=16))
   assert len(sums_of(linear)) == 1
   assert len([call for call in linear.src if "_r16" in call.src[0].arg.name]) >= 1

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tiny_sched.passes import PASSES
+from tiny_sched.room import Room
 from tiny_sched.schedule import CacheInfo, schedule, schedule_cache_clear, schedule_cache_info
 from tiny_uop.lazy import lazy_names
 from tiny_uop.passes import Pass
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
   from tiny_sched.constant_rules import constants_first, replaced
 
 __all__ = [
-  "CacheInfo", "PASSES", "Pass", "constants_first", "replaced", "schedule", "schedule_cache_clear",
+  "CacheInfo", "PASSES", "Pass", "Room", "constants_first", "replaced", "schedule", "schedule_cache_clear",
   "schedule_cache_info",
 ]  # fmt: skip
 

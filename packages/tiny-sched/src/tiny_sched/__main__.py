@@ -9,6 +9,7 @@ from functools import partial
 
 from tiny_sched.normalise import Normal, normalise
 from tiny_sched.passes import PASSES, passes_for
+from tiny_sched.room import Room
 from tiny_sched.schedule import check_roots, instantiate
 from tiny_uop import Ops, UOp, print_uop
 from tiny_uop.observe import span
@@ -76,7 +77,9 @@ def _run(options: argparse.Namespace) -> int:
   if options.passes:
     write_text(list_passes(PASSES), options.output)
     return 0
-  passes = selected(passes_for(options.local_memory.get, lambda device: options.threads.get(device, 0)), options)
+  passes = selected(
+    passes_for(lambda device: Room(options.local_memory.get(device), options.threads.get(device, 0))), options
+  )
   graph = read_graph(options.input)
   _check(graph, passes[0])
   normal = normalise(graph.root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,16 +14,11 @@ from tiny_sched.memory_plan import plan_memory
 from tiny_sched.merge_kernels import merge_kernels
 from tiny_sched.order import ordered
 from tiny_sched.rangeify import rangeify
+from tiny_sched.room import RoomOf, unknown
 from tiny_sched.work import tracker
 from tiny_uop import Ops, PatternMatcher, UOp, graph_rewrite, is_kernel, spec, value_nodes
 from tiny_uop.locks import undivided
 from tiny_uop.passes import Pass
-
-LocalMemory = Callable[[str], int | None]
-"""Bytes of memory that the threads of a workgroup share on a device; 0 where there are no workgroups, and kernels are
-loops in order, on few threads; None where nobody knows."""
-Threads = Callable[[str], int]
-"""How many threads share a kernel on a device; 0: few, or nobody knows."""
 
 
 def per_device(sink: UOp) -> UOp:
@@ -57,17 +51,17 @@ def _is_no_kernel(u: UOp) -> bool:
   return not is_kernel(u)
 
 
-def cut_into_kernels(sink: UOp, threads: Threads) -> UOp:
+def cut_into_kernels(sink: UOp, room_of: RoomOf) -> UOp:
   """Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER. Where many threads
   share a kernel, long sums with few results are two."""
   try:
     # what nodes know of themselves is used again by the steps that follow, so the context stays until the last one
     context = rangeify(value_nodes(sink))
     kernels = [kernel_of(item) for item in merge_kernels(ordered(context.items, context.versions))]
-    if any(threads(k.device) for k in kernels if k.body.op is Ops.SINK):
+    if any(room_of(k.device).threads for k in kernels if k.body.op is Ops.SINK):
       with undivided:  # few machines have so many
         from tiny_sched.products.split import split_sums
-      kernels = split_sums(kernels, threads)
+      kernels = split_sums(kernels, lambda device: room_of(device).threads)
   finally:
     clear_memos()
   for kernel in kernels:
@@ -79,18 +73,19 @@ def cut_into_kernels(sink: UOp, threads: Threads) -> UOp:
 
 def stacked(sink: UOp) -> UOp:
   """Sums of many small products become one product, of stacked operands."""
-  if not any(_adds_sums(u.src[0]) for u in value_nodes(sink) if u.op is Ops.REDUCE and u.arg[0] is Ops.ADD):
+  nodes = value_nodes(sink)
+  if not any(_adds_sums(u.src[0]) for u in nodes if u.op is Ops.REDUCE and u.arg[0] is Ops.ADD):
     return sink
   with undivided:  # few graphs need it
     from tiny_sched.products.stacked import stack_products
-  return stack_products(sink)
+  return stack_products(sink, nodes)
 
 
 def _adds_sums(u: UOp) -> bool:
   return u.op is Ops.ADD and any(s.op is Ops.ADD for s in u.src)
 
 
-def in_blocks(sink: UOp, local_memory: LocalMemory, threads: Threads) -> UOp:
+def in_blocks(sink: UOp, room_of: RoomOf) -> UOp:
   """Sums weighted by a softmax become kernels of blocks, which store where the graph wants their results."""
   nodes = value_nodes(sink)
   if all(u.op is not Ops.EXP for u in nodes):
@@ -100,41 +95,23 @@ def in_blocks(sink: UOp, local_memory: LocalMemory, threads: Threads) -> UOp:
 
     if not any(map(may_be_weighted, nodes)):
       return sink
-    from tiny_sched.softmax.blocks import Room
     from tiny_sched.softmax.gradients import gradients_in_blocks
     from tiny_sched.softmax.online_softmax import sums_in_blocks
-
-  def room_of(u: UOp) -> Room | None:
-    device = u.device
-    if not isinstance(device, str) or (shared := local_memory(device)) is None:
-      return None
-    return Room(shared, threads(device))
 
   new = sums_in_blocks(gradients_in_blocks(sink, room_of), room_of)
   return sink if new is sink else simplify_graph(new)
 
 
-def unknown(device: str) -> int | None:
-  """What is said of a device of which nobody knows more than its name."""
-  return None
-
-
-def few(device: str) -> int:
-  """The threads of a device of which nobody knows more than its name."""
-  return 0
-
-
-def passes_for(local_memory: LocalMemory, threads: Threads = few) -> tuple[Pass, ...]:
-  """The passes from a tensor graph to a schedule, in order. `local_memory` says what the threads of a workgroup share
-  on a device, `threads` how many share a kernel where there are no workgroups."""
+def passes_for(room_of: RoomOf) -> tuple[Pass, ...]:
+  """The passes from a tensor graph to a schedule, in order. `room_of` says what a device has for a kernel."""
   return (
     Pass("devices", "Values on several devices become a graph on each, with copies between them.", per_device),
     Pass("simplify", "Movement, constants and reductions of the tensor graph take a simple form.", simplify_graph),
     Pass("stack", "Sums of many small products become one product, of stacked operands.", stacked),
     Pass("blocks", "Sums weighted by a softmax (attention) become kernels of blocks, which never hold all weights.",
-         partial(in_blocks, local_memory=local_memory, threads=threads)),
+         partial(in_blocks, room_of=room_of)),
     Pass("kernels", "Fusion: the graph is cut into kernels, in an order that can run; each temporary is a BUFFER.",
-         partial(cut_into_kernels, threads=threads)),
+         partial(cut_into_kernels, room_of=room_of)),
     Pass("memory", "Temporaries become views of one arena per device; those never alive together may share bytes.",
          plan_memory, takes=Ops.LINEAR),
   )  # fmt: skip

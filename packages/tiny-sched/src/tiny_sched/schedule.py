@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from tiny_sched.devices.rules import on_several_devices
 from tiny_sched.normalise import Given, Structure, is_arena, is_slot, nodes_of, normalise, slot_of, structure
-from tiny_sched.passes import LocalMemory, Threads, few, passes_for, unknown
+from tiny_sched.passes import passes_for
+from tiny_sched.room import RoomOf, unknown
 from tiny_sched.versions import BufferVersions
 from tiny_sched.work import Schedule, tracker
 from tiny_uop import Ops, UOp, new_buffer_id, spec, value_nodes
@@ -56,34 +57,34 @@ def schedule_cache_clear() -> None:
     _counts.update(hits=0, misses=0)
 
 
-def schedule(sink: UOp, local_memory: LocalMemory = unknown, threads: Threads = few) -> UOp:
+def schedule(sink: UOp, room_of: RoomOf = unknown) -> UOp:
   """The calls that compute a tensor graph: SINK of AFTERs and STOREs → LINEAR of CALLs.
 
-  `local_memory` says how many bytes the threads of a workgroup share on a device (0: it has no workgroups; None: nobody
-  knows): where that is known, sums weighted by a softmax become kernels of blocks that fit (`softmax/`). `threads` says
-  how many threads share a kernel (0: few): for many, long sums of products with few results become two kernels
-  (`products/split.py`). Such functions answer alike as long as they live. Temporaries are views of one new arena BUFFER
-  per device. Equal graphs over other buffers, or with other values bound to their variables, are found in a cache.
-  Raises ValueError for graphs that are not legal at tensor level, or that mix devices without COPY.
+  `room_of` says what a device has for a kernel. Where it knows the memory that threads of a workgroup share, sums
+  weighted by a softmax become kernels of blocks that fit (`softmax/`); where many threads share a kernel, long sums of
+  products with few results become two kernels (`products/split.py`). Such a function answers alike as long as it lives.
+  Temporaries are views of one new arena BUFFER per device. Equal graphs over other buffers, or with other values bound
+  to their variables, are found in a cache. Raises ValueError for graphs that are not legal at tensor level, or that mix
+  devices without COPY.
   """
   check_roots(sink)
   start = time.perf_counter()
   wanted = recording.wanted > 0
   given = structure(sink)
   with _lock:
-    template = _cache.get((given.key, local_memory, threads))
+    template = _cache.get((given.key, room_of))
     if template is not None and wanted and template.work is None:
       template = None  # it was made when nobody asked what its calls compute
     _counts["hits" if template is not None else "misses"] += 1
     if template is not None:
       with suppress(KeyError):  # a signal handler, or a finaliser, may have filled the cache since
-        _cache.move_to_end((given.key, local_memory, threads))
+        _cache.move_to_end((given.key, room_of))
   if hit := template is not None:
     found = template
   else:
-    found = make(sink, given, wanted, local_memory, threads)
+    found = make(sink, given, wanted, room_of)
     with _lock:
-      _cache[given.key, local_memory, threads] = found
+      _cache[given.key, room_of] = found
       with suppress(KeyError):
         while len(_cache) > CACHE_SIZE:
           _cache.popitem(last=False)
@@ -106,20 +107,20 @@ def check_roots(sink: UOp) -> None:
       raise ValueError(f"root {root!r} of the graph has no buffer: expected {wanted}")
 
 
-def make(sink: UOp, given: Structure, wanted: bool, local_memory: LocalMemory, threads: Threads) -> Template:
+def make(sink: UOp, given: Structure, wanted: bool, room_of: RoomOf) -> Template:
   """The template for a graph."""
   normal = normalise(sink).sink
   if not wanted:
-    return Template(build(normal, local_memory, threads), None)
+    return Template(build(normal, room_of), None)
   try:
     tracker.begin(nodes_of(normal))
-    linear = build(normal, local_memory, threads)
+    linear = build(normal, room_of)
     return Template(linear, Schedule(given.nodes, tracker.calls))
   finally:
     tracker.end()
 
 
-def build(sink: UOp, local_memory: LocalMemory = unknown, threads: Threads = few) -> UOp:
+def build(sink: UOp, room_of: RoomOf = unknown) -> UOp:
   """The schedule of a normalised graph, over slots and arenas: what the cache keeps."""
   if SPEC:
     # says what is wrong with a STORE in other words than the spec does, and so comes first
@@ -128,7 +129,7 @@ def build(sink: UOp, local_memory: LocalMemory = unknown, threads: Threads = few
       BufferVersions(nodes)
   spec.check_stage(sink, "tensor")
   with span("schedule", "schedule", sink) as whole:
-    return whole.gives(run_passes(sink, passes_for(local_memory, threads)))
+    return whole.gives(run_passes(sink, passes_for(room_of)))
 
 
 def _new_arena(arena: UOp, taken: set[int]) -> UOp:

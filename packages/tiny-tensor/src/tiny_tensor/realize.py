@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import get_ident
+from typing import TYPE_CHECKING
 
 from tiny_runtime import Device
 from tiny_tensor import capturing
@@ -24,6 +25,9 @@ from tiny_uop import Devices, DType, GroupOp, Ops, UOp, dtypes, prod, value_node
 from tiny_uop.locks import uncollected, undivided
 from tiny_uop.origins import keep_mark
 from tiny_uop.sharding import is_local
+
+if TYPE_CHECKING:
+  from tiny_sched import Room
 
 AFTER, CONTIGUOUS = Ops.AFTER, Ops.CONTIGUOUS
 HOLDERS = frozenset({Ops.BUFFER, AFTER})
@@ -364,7 +368,7 @@ def plan_tensors(tensors: Sequence[TensorBase], by_host: bool = False) -> tuple[
     if active is not None and active.stays is not None:
       linear = schedule_with_constants(plan.sink(), active.stays)
     else:
-      linear = schedule(plan.sink(), local_memory, threads)
+      linear = schedule(plan.sink(), room)
   plan.keep_written(linear)
   return linear, plan
 
@@ -375,22 +379,20 @@ def schedule_with_constants(sink: UOp, stays: Callable[[UOp], bool]) -> UOp:
 
   sink, constants = constants_first(without_gradients(sink), stays)
   if not constants:
-    return schedule(sink, local_memory, threads)
+    return schedule(sink, room)
   memory = {c: buffer_for(c) for c in constants}
   first = UOp.sink(*[stored(buffer, view, c.src[0]) for c, (buffer, view) in memory.items()])
-  before = schedule(first, local_memory, threads)
-  after = schedule(replaced(sink, {c: view for c, (_, view) in memory.items()}), local_memory, threads)
+  before = schedule(first, room)
+  after = schedule(replaced(sink, {c: view for c, (_, view) in memory.items()}), room)
   return after.with_src((*before.src, *after.src))
 
 
-def local_memory(device: str) -> int:
-  """Bytes that the threads of a workgroup share on a device; 0: it has no workgroups."""
-  return Device.opened(device).capabilities.local_memory
+def room(device: str) -> Room:
+  """What a device has for a kernel."""
+  from tiny_sched import Room
 
-
-def threads(device: str) -> int:
-  """How many threads share a kernel on a device; 0: few."""
-  return Device.opened(device).capabilities.threads
+  capabilities = Device.opened(device).capabilities
+  return Room(capabilities.local_memory, capabilities.threads)
 
 
 def separate(tensors: Sequence[TensorBase]) -> None:

@@ -22,7 +22,7 @@ from tiny_sched.memory_plan import aligned
 from tiny_sched.normalise import temporary_buffer
 from tiny_sched.recompute_cost import REUSE, is_alu
 from tiny_sched.work import tracker
-from tiny_uop import Ops, UOp, value_nodes
+from tiny_uop import Ops, UOp
 from tiny_uop.records import dataclass
 
 LEAST = 16
@@ -62,9 +62,8 @@ class Product:
   factors: tuple[Factor, ...]
 
 
-def stack_products(sink: UOp) -> UOp:
-  """The graph with one product of stacked operands for each sum of many products."""
-  nodes = value_nodes(sink)
+def stack_products(sink: UOp, nodes: Sequence[UOp]) -> UOp:
+  """The graph, of these `nodes`, with one product of stacked operands for each sum of many products."""
   sums = [u for u in nodes if u.op is Ops.REDUCE and u.arg[0] is Ops.ADD and u.src[0].op is Ops.ADD]
   changes = {u: products for u in sums if (products := _alike(u))}
   if not changes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tiny_sched.room import Room
 from tiny_sched.softmax import candidates
 from tiny_sched.softmax.weighted_sum import PairSum, WeightedSum, as_read, extent, is_read
 from tiny_uop import GroupOp, Ops, UOp, dtypes
@@ -47,20 +48,6 @@ class Block:
 
 WORKGROUPS = tuple([Block(n, m, True) for n, m in ((64, 64), (64, 32), (32, 32), (32, 16), (16, 16))])
 """Blocks of workgroups, the best first: of larger ones each reads less memory for its work."""
-
-
-@dataclass(frozen=True)
-class Room:
-  """What a device has for a kernel of blocks."""
-
-  local_memory: int
-  """Bytes that the threads of a workgroup share. 0: there are no workgroups, and threads have a cache each."""
-  threads: int
-  """How many share a kernel where there are no workgroups; 0: few."""
-
-
-RoomOf = Callable[[UOp], Room | None]
-"""What the device of a node has; None where nobody knows, or there is not one device."""
 
 
 def block_of(w: WeightedSum, room: Room) -> Block | None:

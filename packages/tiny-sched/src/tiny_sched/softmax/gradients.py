@@ -27,8 +27,9 @@ from typing import NamedTuple
 
 from tiny_sched.conditions import together
 from tiny_sched.index import Index, flatten, largest_size, simplify
+from tiny_sched.room import Room, RoomOf, room_of_node
 from tiny_sched.softmax import candidates
-from tiny_sched.softmax.blocks import Room, RoomOf, block_of, block_of_gradients, has_heads
+from tiny_sched.softmax.blocks import block_of, block_of_gradients, has_heads
 from tiny_sched.softmax.candidates import EXPONENTIALS, elementwise_below, may_be_weighted
 from tiny_sched.softmax.forward_kernel import kernel_of_blocks
 from tiny_sched.softmax.gradient_kernel import kernel_of_gradients
@@ -45,7 +46,8 @@ def gradients_in_blocks(sink: UOp, room_of: RoomOf) -> UOp:
   nodes = value_nodes(sink)
   users = users_of(nodes)
   changes: dict[UOp, UOp] = {}
-  weighted = [(u, room) for u in nodes if may_be_weighted(u) and (room := room_of(u)) is not None]
+  found = [(u, room_of_node(u, room_of)) for u in nodes if may_be_weighted(u)]
+  weighted = [(u, room) for u, room in found if room.local_memory is not None]
   for is_computed in (True, False):
     for u, room in weighted:
       sums = _sums_around(u, users, is_computed)
@@ -214,7 +216,7 @@ def _gradients(sums: _Sums, forward: _Forward, inputs: Inputs, room: Room) -> di
     return None
   of_row = {inputs.load(sums.dot, flatten(by_row.place, sums.dot.shape)): dot}
   made: dict[UOp, UOp] = {}
-  device, apart = UOp(Ops.DEVICE, arg=sums.maximum.device), room.local_memory > 0 or not has_heads(w)
+  device, apart = UOp(Ops.DEVICE, arg=sums.maximum.device), bool(room.local_memory) or not has_heads(w)
   for lanes, part in _parts(w, turned, gradients, apart):
     wanted = list(part.values())
     if (size := block_of_gradients(lanes, _sums_of(gradients), wanted, room)) is None:

@@ -26,8 +26,9 @@ from tiny_sched.conditions import conjuncts, together
 from tiny_sched.index import ZERO, flatten, largest_size, simplify
 from tiny_sched.lowering import ElementAccess
 from tiny_sched.recompute_cost import lowered
+from tiny_sched.room import RoomOf, room_of_node
 from tiny_sched.softmax import candidates
-from tiny_sched.softmax.blocks import RoomOf, block_of, has_own_products
+from tiny_sched.softmax.blocks import block_of, has_own_products
 from tiny_sched.softmax.candidates import ENDS, EXPONENTIALS, elementwise_below, may_be_weighted
 from tiny_sched.softmax.forward_kernel import kernel_of_blocks
 from tiny_sched.softmax.weighted_sum import WeightedSum, product
@@ -102,7 +103,7 @@ def reads(u: UOp) -> bool:
 def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], room_of: RoomOf) -> tuple[UOp, UOp] | None:
   """(what a kernel of blocks computes, its CALL) for a sum, rounded where that is all that is done with it; None where
   it is not weighted by a softmax, or better stays."""
-  if (room := room_of(u)) is None:
+  if (room := room_of_node(u, room_of)).local_memory is None:
     return None
   scores = scores_of(u)
   if scores is None or not _only_for(scores, u, users):

@@ -66,6 +66,11 @@ def _masked(
   return scores
 
 
+def _thirds(joined: Tensor | None) -> list[Tensor | None]:
+  """Those of queries, keys and values, of a weight or a bias that has all three."""
+  return [None] * 3 if joined is None else list(joined.chunk(3, 0))
+
+
 def multi_head_attention_forward(
   query: Tensor,
   key: Tensor,
@@ -107,12 +112,9 @@ def multi_head_attention_forward(
     query, key, value = (t.unsqueeze(1) for t in (query, key, value))
     key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
   _check_operands(query, key, value, embed_dim_to_check, num_heads)
-  weights = [q_proj_weight, k_proj_weight, v_proj_weight]
-  if not use_separate_proj_weight:
-    weights = [None] * 3 if in_proj_weight is None else list(in_proj_weight.chunk(3, 0))
-  biases = [None] * 3 if in_proj_bias is None else list(in_proj_bias.chunk(3, 0))
+  weights = [q_proj_weight, k_proj_weight, v_proj_weight] if use_separate_proj_weight else _thirds(in_proj_weight)
   more = (None, bias_k, bias_v) if bias_k is not None and bias_v is not None else (None,) * 3
-  operands = zip((query, key, value), weights, biases, more, (None, static_k, static_v), strict=True)
+  operands = zip((query, key, value), weights, _thirds(in_proj_bias), more, (None, static_k, static_v), strict=True)
   q, k, v = [_in_heads(num_heads, *operand) for operand in operands]
   further = int(more[1] is not None) + add_zero_attn
   if add_zero_attn:
