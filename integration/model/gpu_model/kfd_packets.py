@@ -23,6 +23,7 @@ if TYPE_CHECKING:
   import numpy as np
   from numpy.typing import NDArray
 
+  from gpu_model.amd_code.emulator import PrivateMemory
   from gpu_model.amd_traces import Run
   from gpu_model.kfd import Model
   from gpu_model.kfd_recording import Recorder
@@ -241,7 +242,27 @@ class Processor:
       self.model.buffer_at(queue.gpu_id, word(begin + 0xA0), size * self.model.facts.dies)
       if waves * wave_bytes != size:
         raise Misuse(f"{size} bytes of private memory a die, of which its waves use {waves * wave_bytes}")
+      if self.model.chip == "gfx90a":
+        self._check_private_buffer(queue)
     return lane
+
+  def _private(self, queue: Queue) -> PrivateMemory:
+    """Private memory as the queue's structure says, for kernels that ask where it is (before gfx940)."""
+    from gpu_model.amd_code.emulator import PrivateMemory
+
+    words = struct.unpack("<8I", read(queue.read_pointer - 0x80 + 0x90, 32))
+    register = ctypes.c_uint32.from_address(queue.read_pointer - 0x80 + 0x8C).value
+    return PrivateMemory(words[:4], words[5] << 32 | words[4], (register >> 12) * 1024, max(1, register & 4095))
+
+  def _check_private_buffer(self, queue: Queue) -> None:
+    """A buffer's descriptor, after the MI200 manual's "Buffer Resource Descriptor": swizzled, 64 lanes that add their
+    number, no stride; what else it can say has no meaning here."""
+    found = self._private(queue)
+    low, high, records, last = found.buffer
+    if high << 32 | low != found.address | 1 << 63 or last != 3 << 21 | 1 << 23:
+      raise Misuse(f"a buffer of private memory with words {low:#x}, {high:#x}, {last:#x}, at {found.address:#x}")
+    if records != (used := found.wave_bytes * found.waves):
+      raise Misuse(f"a buffer of private memory of {records} bytes, of which waves use {used}")
 
   def _source(self, queue: Queue, code: int) -> LLVMSource | None:
     """The IR of the code that is there now, every byte of it."""
@@ -284,8 +305,9 @@ class Processor:
     _, _, argument_bytes, _, distance = Descriptor.unpack_from(descriptor)
     self.launched.append(f"code at {code:#x}")
     given = emulator.Launch(
-      self.model.chip, code + distance, arguments, argument_bytes, descriptor, local, private, groups, threads, regions
-    )
+      self.model.chip, code + distance, arguments, argument_bytes, descriptor, local, private, groups, threads, regions,
+      private=self._private(queue),
+    )  # fmt: skip
     recorder = self.recorders.get(queue.gpu_id)
     steps: list[NDArray[np.uint64]] | None = [] if recorder is not None and recorder.recording else None
     try:

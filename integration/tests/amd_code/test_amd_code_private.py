@@ -11,11 +11,15 @@ import pytest
 from amd_code_machine import run_image
 
 from gpu_model.amd_code.emulator import Fault
+from gpu_model.as_device import as_device
+from gpu_model.kfd_backend import ModelBackend
 from gpu_model.toolchain import compiler
-from tiny_asm_amd import decode
+from tiny_asm_amd import Program, decode
 from tiny_runtime.llvm import compile_object
 from tiny_runtime_amd import Arch, CodeObject
 from tiny_runtime_amd.linking import link
+from tiny_tensor import Tensor
+from tiny_uop import Context
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 CHIP, COUNT, ARRAY, THREADS = "gfx90a", 24, 8, 128
@@ -67,23 +71,41 @@ def source() -> str:
 
 
 @cache
+def code() -> bytes:
+  return link(compile_object(source(), Arch.parse(CHIP).processor, 3))
+
+
+@cache
 def kernel() -> tuple[bytes, Any]:
-  code = CodeObject.parse(link(compile_object(source(), Arch.parse(CHIP).processor, 3)))
-  return bytes(code.image), code.kernels["k"]
+  made = CodeObject.parse(code())
+  return bytes(made.image), made.kernels["k"]
+
+
+GIVEN = np.random.default_rng(0).integers(0, 1 << 32, (COUNT, 2 * THREADS), np.uint32)
+WANTED = GIVEN.sum(0, dtype=np.uint32) + GIVEN[:ARRAY][GIVEN[0] % ARRAY, np.arange(2 * THREADS)]
 
 
 def launched(image: bytes, private: int | None = None) -> None:
-  given = np.random.default_rng(0).integers(0, 1 << 32, (COUNT, 2 * THREADS), np.uint32)
   out = np.zeros(2 * THREADS, np.uint32)
-  run_image(CHIP, image, kernel()[1], [out, given], (2, 1, 1), (THREADS, 1, 1), private)
-  chosen = given[:ARRAY][given[0] % ARRAY, np.arange(2 * THREADS)]
-  assert (out == given.sum(0, dtype=np.uint32) + chosen).all()
+  run_image(CHIP, image, kernel()[1], [out, GIVEN], (2, 1, 1), (THREADS, 1, 1), private)
+  assert (out == WANTED).all()
 
 
 def test_spills_arrays_and_flat_addresses() -> None:
   image, made = kernel()
   assert made.private_bytes > 4 * ARRAY  # more than the array: it spills
   launched(image)
+
+
+def test_by_the_plugin() -> None:
+  """Its queue says where private memory is: after a kernel that needs none, and for one that needs more than before."""
+  backend = ModelBackend(gpu=CHIP, machine_code=True)
+  program = Program(CHIP, code(), "k", (2,), (THREADS,), (0,))
+  with as_device(backend, "AMD"), Context(DEVICE="AMD"):
+    given = (Tensor(GIVEN) ^ 1).realize()
+    found = Tensor.empty(2 * THREADS, dtype="uint32").custom_kernel(given ^ 1, fxn=lambda *_: program)[0]
+    assert (found.numpy() == WANTED).all() and backend.model.processor.private == kernel()[1].private_bytes
+  assert backend.model.misuse == [] and backend.model.left() == []
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ from tiny_runtime.opened import OpenDevice
 from tiny_runtime_amd import AMD, CodeObject, aql, hardware, queue
 from tiny_runtime_amd.faults import queue_error
 from tiny_runtime_amd.hardware import AMDHardware
+from tiny_runtime_amd.kfd import KFDError
 from tiny_runtime_amd.memory import Memories
+from tiny_runtime_amd.scratch import Scratch
 from tiny_uop import Context, KernelInfo, UOp, dtypes
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
@@ -272,18 +274,36 @@ def test_waves_of_32_threads() -> None:
   assert backend.model.misuse == [] and backend.model.left() == []
 
 
-def test_a_gpu_whose_private_memory_is_not_set_up() -> None:
+def test_private_memory_by_a_buffer() -> None:
+  """Kernels for gfx90a find it by a descriptor that the queue has."""
   backend = ModelBackend(gpu="gfx90a")
   assert backend.probe() == ["gfx90a"]
   device, binary = backend.open(0), scaled(arch="gfx90a")
   source = np.arange(N, dtype=np.float32)
   memory = filled(device, source)
-  device.launch(device.load(binary), [(memory, 0), (memory, 0)], [3], *sizes(binary))
-  assert (contents(device, memory) == 3 * source).all()
-  with pytest.raises(CompileError, match="scaled needs 100 bytes of private memory, which this plugin does not set up"):
-    device.load(with_private(binary, 100))
+  for nbytes, n in ((0, 3), (100, 2), (300, 1)):
+    program = device.load(with_private(binary, nbytes) if nbytes else binary)
+    device.launch(program, [(memory, 0), (memory, 0)], [n], *sizes(binary))
+  assert (contents(device, memory) == 6 * source).all() and backend.model.processor.private == 300
   device.close()
   assert backend.model.misuse == [] and backend.model.left() == []
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_a_wrong_buffer_of_private_memory(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+  backend = ModelBackend(gpu="gfx90a")
+  device, binary = backend.open(0), scaled(arch="gfx90a")
+  memory, right = filled(device, np.ones(N, np.float32)), Scratch.words
+
+  def words(scratch: Scratch, address: int) -> tuple[int, ...]:
+    return tuple(word + 1024 * (n == index) for n, word in enumerate(right(scratch, address)))
+
+  monkeypatch.setattr(Scratch, "words", words)
+  program = device.load(with_private(binary, 100))
+  with pytest.raises(KFDError, match="misuse: a buffer of private memory"):
+    device.launch(program, [(memory, 0), (memory, 0)], [1], *sizes(binary))
+    device.sync()
+  device.close()
 
 
 def test_launches_that_are_too_large_say_how_large(device: QueueDevice) -> None:

@@ -162,4 +162,8 @@ def test_private_memory() -> None:
   card = gpu(110000, simd_count=192, simd_per_cu=2, array_count=12, simd_arrays_per_engine=2, num_xcc=1)
   seven = scratch_for(Arch.parse("gfx1100"), card, 20, 1 << 30)
   assert seven.register >> 12 == 5 and seven.register & 4095 == 96 // 6 * 32, "waves of each of 6 engines"
-  assert seven.nbytes == seven.die_bytes == 96 * 32 * 5 * 256
+  assert seven.nbytes == seven.die_bytes == 96 * 32 * 5 * 256 and seven.words(1 << 40) == (0, 0, 0, 0)
+  two = gpu(90010, simd_count=440, array_count=8, num_xcc=1)
+  last = scratch_for(Arch.parse("gfx90a"), two, 100, 1 << 30)
+  # INDEX_STRIDE 64 is 3 in bits 21 and 22, ADD_TID_ENABLE bit 23
+  assert last.words(0x12_3456_7000) == (0x3456_7000, 0x8000_0012, last.die_bytes, 0x00E0_0000)

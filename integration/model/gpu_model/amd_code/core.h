@@ -199,9 +199,6 @@ constexpr u32 SHARED_WINDOW = 0x10000, PRIVATE_WINDOW = 0x20000;
 static bool is_window(int reg) { return reg >= 235 && reg <= 238; }
 static u64 window(int reg) { return u64(reg < 237 ? SHARED_WINDOW : PRIVATE_WINDOW) << 32 | (reg & 1 ? 0 : ~0u); }
 
-// Before gfx940: where private memory of all waves begins. Each wave's offset carries into the upper word.
-constexpr u64 PRIVATE_BEGIN = 0x5A00FFFFFC00;
-
 // Bits of a register of the wave, and which of them somebody wrote.
 static u32 scalar_bits(Wave& w, int reg, u32& known) {
   known = ~0u;

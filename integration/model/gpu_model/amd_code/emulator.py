@@ -46,6 +46,8 @@ FLAGS = (
   "-fno-math-errno",
   "-fsigned-char",
 )
+PRIVATE_BEGIN = 0x5A00FFFFFC00
+"""Where private memory is that nobody gave: a wave's offset carries into the upper word."""
 MOST_STEPS = 20_000_000
 """Instructions of a wave from a barrier to the next, before it is taken for one that never ends."""
 KEPT = 256
@@ -62,10 +64,22 @@ class Fault(Exception):
 
 
 @dataclass(frozen=True)
+class PrivateMemory:
+  """Private memory as the queue says: the words of a buffer's descriptor, its address, bytes of a wave and how many
+  waves have some at once."""
+
+  buffer: tuple[int, ...]
+  address: int
+  wave_bytes: int
+  waves: int
+
+
+@dataclass(frozen=True)
 class Launch:
   """A kernel: the chip, its code from `entry` on, its arguments and their bytes, the 64 bytes of its descriptor, bytes
   of shared memory and of private memory of a thread, workgroups, threads of each, and the memory that it may touch.
-  `backwards`: the last workgroup and wave are first."""
+  `backwards`: the last workgroup and wave are first. `private`: where private memory of all waves is, before gfx940;
+  one of the emulator's own if it is None."""
 
   chip: str
   entry: int
@@ -78,6 +92,7 @@ class Launch:
   threads: tuple[int, int, int]
   regions: Sequence[Region]
   backwards: bool = False
+  private: PrivateMemory | None = None
 
 
 def _hazards(chip: str) -> int:
@@ -103,7 +118,8 @@ class _Launch(ctypes.Structure):
     ("backwards", ctypes.c_int32), ("most_steps", ctypes.c_int64), ("counters", ctypes.c_char_p * 4),
     ("counted", ctypes.c_int64), ("logged", ctypes.c_int32), ("hazards", ctypes.c_int32),
     ("segmented", ctypes.c_int32), ("private_buffer", ctypes.c_int32), ("private_begin", ctypes.c_int32),
-    ("private_offset", ctypes.c_int32),
+    ("private_offset", ctypes.c_int32), ("private_words", ctypes.c_uint32 * 4), ("private_base", ctypes.c_uint64),
+    ("wave_bytes", ctypes.c_uint32), ("waves", ctypes.c_uint32),
   ]  # fmt: skip
 
 
@@ -251,9 +267,22 @@ def _given(launch: Launch, family: str) -> _Launch:
     segmented=segmented, private_buffer=0 if segments & 1 else -1, private_begin=begin if segments >> 5 else -1,
     private_offset=offset if segmented and rsrc2 & 1 else -1,
   )  # fmt: skip
+  if segmented:
+    _place_private(given, launch)
   given.groups[:], given.threads[:] = launch.groups, launch.threads
   given.counters[:] = [name.encode() for name in COUNTERS[family]]
   return given
 
 
-__all__ = ["MOST_STEPS", "Fault", "Launch", "Unknown", "lanes_of", "run"]
+def _place_private(given: _Launch, launch: Launch) -> None:
+  """What a wave finds in registers of where private memory is."""
+  private = launch.private
+  if private is None:
+    nbytes = -(-launch.private_bytes * 64 // 1024) * 1024
+    words = PRIVATE_BEGIN & 0xFFFFFFFF, PRIVATE_BEGIN >> 32 | 1 << 31, nbytes * 33, 3 << 21 | 1 << 23
+    private = PrivateMemory(words, PRIVATE_BEGIN, nbytes, 33)
+  given.private_words[:], given.private_base = private.buffer, private.address
+  given.wave_bytes, given.waves = private.wave_bytes, private.waves
+
+
+__all__ = ["MOST_STEPS", "Fault", "Launch", "PrivateMemory", "Unknown", "lanes_of", "run"]

@@ -29,6 +29,10 @@ struct Launch {
   // before gfx940, registers say where private memory is: a buffer of it, where that of all waves begins, and what the
   // wave adds to it; below 0: no such register. `segmented`: so it is here
   i32 segmented, private_buffer, private_begin, private_offset;
+  // the buffer's descriptor, where private memory of all waves begins, bytes of a wave and how many waves have some
+  u32 private_words[4];
+  u64 private_base;
+  u32 wave_bytes, waves;
 };
 
 struct Group {
@@ -527,6 +531,7 @@ static i64 private_start(Wave& w, const Op& o) {
   const u64 base = d[0] | u64(d[1] & 0xFFFF) << 32;
   if (base != w.private_begin) fault("a buffer of private memory begins at %#llx, and the wave's at %#llx", (unsigned long long)base, (unsigned long long)w.private_begin);
   const u32 more = o.src[1] >= CONSTANT ? u32(o.value[1]) : scalar(w, o.src[1]);
+  if (u64(w.launch->private_bytes) * W > d[2]) fault("a buffer of private memory has %u bytes, and a wave needs %d", d[2], w.launch->private_bytes * W);
   if (more % 256) fault("a scalar offset of %u bytes in private memory, of which 256 are a word of each lane", more);
   return i64(o.offset) + more / 64;
 }

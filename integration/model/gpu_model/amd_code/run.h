@@ -115,11 +115,10 @@ static void dependences(Wave& w, u32 fields) {
 // Before gfx940, a wave finds in registers where private memory is: a buffer with elements of 4 bytes and 64 lanes that add
 // their number, where all waves' begins, and what is to be added for this wave.
 static void begin_private(Wave& w, Launch& l, int number) {
-  const u32 bytes = (l.private_bytes * W + 1023) / 1024 * 1024, offset = (number + 1) * bytes;
-  w.private_begin = PRIVATE_BEGIN + offset;
-  const u32 words[4] = {u32(PRIVATE_BEGIN), u32(PRIVATE_BEGIN >> 32) | 1u << 31, bytes * 33, 3u << 21 | 1u << 23};
-  for (int n = 0; n < 4 && l.private_buffer >= 0; n++) set_scalar(w, l.private_buffer + n, words[n]);
-  if (l.private_begin >= 0) set_scalar64(w, l.private_begin, PRIVATE_BEGIN);
+  const u32 offset = (number + 1) % l.waves * l.wave_bytes;
+  w.private_begin = l.private_base + offset;
+  for (int n = 0; n < 4 && l.private_buffer >= 0; n++) set_scalar(w, l.private_buffer + n, l.private_words[n]);
+  if (l.private_begin >= 0) set_scalar64(w, l.private_begin, l.private_base);
   if (l.private_offset >= 0) set_scalar(w, l.private_offset, offset);
 }
 

@@ -72,8 +72,9 @@ LOCAL_HIGH, PRIVATE_HIGH = 0x40, 0x44
 LAST_UNIT, LAST_WAVE = 0x48, 0x4C
 READ = 0x80
 READ_PLACE = 0x88
-SCRATCH_SIZE, SCRATCH_PLACE, SCRATCH_BYTES, SCRATCH_LANE = 0x8C, 0xA0, 0xA8, 0xB0
-"""COMPUTE_TMPRING_SIZE; address and size of scratch memory; bytes of a thread, where a wave has 64."""
+SCRATCH_SIZE, SCRATCH_BUFFER, SCRATCH_PLACE, SCRATCH_BYTES, SCRATCH_LANE = 0x8C, 0x90, 0xA0, 0xA8, 0xB0
+"""COMPUTE_TMPRING_SIZE; a buffer's descriptor of scratch memory, for kernels that ask for one; its address and size;
+bytes of a thread, where a wave has 64."""
 PROPERTIES = 0xB4
 POINTERS_64, PROFILED = 1 << 1, 1 << 3
 INACTIVE = 0xC0

@@ -19,9 +19,9 @@ class Arch:
   name: str
   subgroup_size: int
   local_memory: int = 64 << 10
-  private_memory: bool = True
-  """The hardware itself tells a wave where its private memory is. On CDNA 2 a kernel asks for a description of it,
-  which the queue would have to have."""
+  private_buffer: bool = False
+  """Kernels ask for a buffer of private memory, whose descriptor the queue has; elsewhere the hardware itself tells a
+  wave where its own is."""
 
   @property
   def processor(self) -> Processor:
@@ -68,7 +68,7 @@ ARCHS = (
   Arch("gfx1151", 32),
   Arch("gfx1200", 32),
   Arch("gfx1201", 32),
-  Arch("gfx90a", 64, private_memory=False),
+  Arch("gfx90a", 64, private_buffer=True),
   Arch("gfx942", 64),
   Arch("gfx950", 64, 160 << 10),
 )

@@ -126,9 +126,6 @@ class AMDHardware:
   def _more_scratch(self, kernel: AMDKernel, binary: Binary) -> None:
     """Private memory for a kernel that needs more than those before."""
     private = kernel.descriptor.private_bytes
-    if not self.arch.private_memory:
-      what = "which this plugin does not set up for this architecture"
-      raise CompileError(f"kernel {kernel.name} needs {private} bytes of private memory, {what}", binary.source)
     try:
       scratch = scratch_for(self.arch, self.gpu, private, self.gpu.memory // SCRATCH_SHARE)
     except ValueError as error:

@@ -358,6 +358,8 @@ class AQLQueue:
     self.words[aql.SCRATCH_BYTES // 8] = scratch.die_bytes
     self.halves[aql.SCRATCH_LANE // 4] = scratch.lane_bytes
     self.halves[aql.SCRATCH_SIZE // 4] = scratch.register
+    first = aql.SCRATCH_BUFFER // 4
+    self.halves[first : first + 4] = memoryview(array("I", scratch.words(block.address)))
 
   def close(self) -> None:
     """Destroy it. Its memory may be given back then."""

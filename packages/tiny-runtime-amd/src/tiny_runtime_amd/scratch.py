@@ -14,6 +14,9 @@ from tiny_runtime_amd.gpus import Gpu
 WAVE = 64
 """Threads of a wave here, also where a kernel's have 32: then half of it is not used."""
 WAVES_BITS = 12
+SWIZZLED, LANES_64, ADD_LANE = 1 << 31, 3 << 21, 1 << 23
+"""Of a buffer's descriptor before gfx940: SWIZZLE_ENABLE in its second word, INDEX_STRIDE and ADD_TID_ENABLE in its
+last one. Elements have 4 bytes."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,16 @@ class Scratch:
   die_bytes: int
   nbytes: int
   register: int
+  buffer: bool = False
+  """Kernels ask for a descriptor of it."""
+
+  def words(self, address: int) -> tuple[int, int, int, int]:
+    """The descriptor of a buffer of scratch memory at an address, as LLVM makes one where no runtime does
+    (`getScratchRsrcWords23`): words of 64 lanes side by side, a lane adds its number; zeros where kernels ask for
+    none."""
+    if not self.buffer:
+      return 0, 0, 0, 0
+    return address & 0xFFFFFFFF, address >> 32 | SWIZZLED, self.die_bytes, LANES_64 | ADD_LANE
 
 
 def scratch_for(arch: Arch, gpu: Gpu, private_bytes: int, most: int) -> Scratch:
@@ -41,4 +54,5 @@ def scratch_for(arch: Arch, gpu: Gpu, private_bytes: int, most: int) -> Scratch:
       f"{private_bytes} bytes of private memory a thread are more than this GPU has: {most} bytes in all"
     )
   counted, die_bytes = waves if per_engine else waves * engines, waves * engines * wave_bytes
-  return Scratch(wave_bytes // WAVE, die_bytes, die_bytes * gpu.dies, counted | wave_bytes // unit << WAVES_BITS)
+  register = counted | wave_bytes // unit << WAVES_BITS
+  return Scratch(wave_bytes // WAVE, die_bytes, die_bytes * gpu.dies, register, arch.private_buffer)
