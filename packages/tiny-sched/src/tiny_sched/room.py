@@ -13,7 +13,7 @@ class Room:
   """What a device has for a kernel."""
 
   local_memory: int | None = None
-  """Bytes that threads of a workgroup share; 0: there are no workgroups, and threads have a cache each; None: unknown."""
+  """Bytes that threads of a workgroup share; 0: no workgroups, and threads have a cache each; None: unknown."""
   threads: int = 0
   """How many threads share a kernel where there are no workgroups; 0: few, or nobody knows."""
 
