@@ -1,5 +1,6 @@
 """State dicts and safetensors files."""
 
+import gc
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -10,8 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tiny_runtime import GlobalCounters, buffer_of
 from tiny_tensor import Context, Tensor, dtypes, nn
+from tiny_tensor.jit import Repeated
 from tiny_tensor.nn.state import (
+  Slab,
   get_parameters,
   get_state_dict,
   load_state_dict,
@@ -330,3 +334,57 @@ def test_objects_whose_dictionary_is_none_have_no_parts() -> None:
       self.library, self.weight = Library(), Tensor([1.0])
 
   assert list(get_state_dict(Model())) == ["weight"]
+
+
+def test_a_slab_has_tensors_side_by_side_in_one_piece_of_memory() -> None:
+  slab = Slab(1 << 16)
+  given = [
+    Tensor.arange(n * 5).reshape(n, 5).cast(dtype).realize() for n, dtype in ((3, dtypes.uint8), (40, "float32"))
+  ]
+  before = [t.numpy() for t in given]
+  moved = [slab.put(t) for t in given]
+  assert [(t.shape, t.dtype) for t in moved] == [(t.shape, t.dtype) for t in given]
+  buffers = [buffer_of(t.uop.base) for t in moved]
+  assert buffers[0].base is buffers[1].base and [b.offset for b in buffers] == [0, Slab.ALIGNMENT]
+  moved[0] += 1
+  assert (moved[0].numpy() == before[0] + 1).all() and (moved[1].numpy() == before[1]).all()
+  assert (given[0].numpy() == before[0]).all(), "it is a copy"
+
+
+def test_pieces_of_a_slab_go_with_their_tensors() -> None:
+  gc.collect()
+  slab, before = Slab(4096), GlobalCounters.mem_used
+  many = [slab.put(Tensor([float(n)])) for n in range(20)]  # 16 in a piece
+  assert GlobalCounters.mem_used - before == 2 * 4096
+  assert [t.item() for t in many] == [float(n) for n in range(20)]
+  del many[:16]
+  gc.collect()
+  assert GlobalCounters.mem_used - before == 4096
+  del slab
+  gc.collect()
+  assert [t.item() for t in many] == [16.0, 17.0, 18.0, 19.0], "tensors keep their piece"
+  del many
+  gc.collect()
+  assert GlobalCounters.mem_used == before
+
+
+def test_a_slab_leaves_alone_what_needs_none() -> None:
+  large, nothing = Tensor.zeros(1024).contiguous(), Tensor.zeros(0, 3)
+  slab = Slab(4096)
+  assert slab.put(large) is large and slab.put(nothing) is nothing
+  split = Tensor.zeros(4, 2).shard(("REF", "REF:1"), axis=0)
+  assert slab.put(split) is split
+  with pytest.raises(ValueError, match="256 bytes or more, not 100"):
+    Slab(100)
+
+
+def test_arguments_in_a_slab_are_not_copied() -> None:
+  slab = Slab()
+  layers = [slab.put(Tensor([float(n), 1.0])) for n in range(4)]
+  step = Repeated(lambda x, w: (x * w).realize())
+  kernels = []
+  for w in layers:
+    before = GlobalCounters.kernel_count
+    assert step(Tensor([2.0, 3.0]).realize(), w).tolist() == [2 * w.tolist()[0], 3.0]
+    kernels.append(GlobalCounters.kernel_count - before)
+  assert kernels == [1] * 4

@@ -14,7 +14,7 @@ from tiny_llm.quantised.packing import LANES, Packed, pack, packs, read_in
 from tiny_llm.quantised.products import FEW, Rounded, exact_product, product, repeated, rounded
 from tiny_llm.sampling import Array
 from tiny_tensor import Device, Tensor, UOp, dtypes
-from tiny_tensor.nn.state import GGMLBlocks
+from tiny_tensor.nn.state import GGMLBlocks, Slab
 from tiny_uop.records import dataclass
 
 __all__ = ["Layer", "Linear", "Weights"]
@@ -223,6 +223,7 @@ class Weights:
   ) -> None:  # fmt: skip
     self._checkpoint, self._config, self._exact, self._context = checkpoint, config, exact, context
     self._known: set[str] = set()
+    self._slab = Slab()
     self._progress, self._taken, self._whole = progress, 0, max(checkpoint.nbytes(), 1)
     dim, architecture = config.dim, config.architecture
     self.token_table = self._linear(self._tensor("token_embd", (config.vocabulary, dim)))
@@ -245,7 +246,7 @@ class Weights:
     known = self._known
     if unknown := [name for name in checkpoint.tensors if name not in known and name not in UNUSED]:
       raise ValueError(f"{checkpoint.path}: {config.name!r} has no use for the tensor {unknown[0]!r:.80}")
-    del self._checkpoint, self._known, self._progress  # nothing is read any more
+    del self._checkpoint, self._known, self._progress, self._slab  # nothing is read any more
 
   def _layer(self, b: str, experts: bool) -> Layer:
     """The layer whose tensors have names that begin with `b`, with experts or without."""
@@ -356,12 +357,16 @@ class Weights:
   def _linear(self, *matrices: GGMLBlocks, bias: Tensor | None = None) -> Linear:
     sizes = tuple([b.shape[0] for b in matrices])
     if packs(matrices[0]):
-      return Linear(pack(list(matrices)), sizes, bias)
+      return Linear(self._pack(list(matrices)), sizes, bias)
     return Linear(self._plain(matrices[0]), sizes, bias)
 
   def _plain(self, blocks: GGMLBlocks) -> Plain:
     numbers = blocks.numbers().to(None) if blocks.format.decode is None else blocks.on()
-    return Plain(numbers.contiguous().realize(), blocks.shape, blocks.format.decode)
+    return Plain(self._slab.put(numbers.contiguous().realize()), blocks.shape, blocks.format.decode)
+
+  def _pack(self, matrices: list[GGMLBlocks]) -> Packed:
+    packed = pack(matrices)
+    return replace(packed, parts=tuple([self._slab.put(part) for part in packed.parts]))
 
   def _expert_tensor(self, name: str, shape: tuple[int, ...]) -> GGMLBlocks:
     """The matrices of all experts, which files have as one tensor, or each as one."""
@@ -377,7 +382,7 @@ class Weights:
     count, rows, columns = blocks.shape
     below = GGMLBlocks(blocks.data, (count * rows, columns), blocks.format)  # one below the other
     if packs(below) and rows % LANES == 0:
-      return Matrices(replace(pack([below]), rows=rows), rows)
+      return Matrices(replace(self._pack([below]), rows=rows), rows)
     return Matrices(self._plain(below), rows)
 
   def _biased(self, name: str, rows: int, columns: int) -> Linear:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import tiny_runtime.settings  # noqa: F401  # which declares them
 from tiny_runtime.binary import Binary
-from tiny_runtime.buffer import Buffer, adopted_buffer, buffer_of, host_buffer
+from tiny_runtime.buffer import Buffer, adopted_buffer, buffer_of, host_buffer, part_of
 from tiny_runtime.contract import (
   API,
   Backend,
@@ -41,7 +41,7 @@ __all__ = [
   "Communicator", "CompileError", "Compiler", "Device", "DeviceInfo", "DeviceLost", "ExecItem", "GlobalCounters",
   "GraphChange", "GraphCopy", "GraphKernel", "Graphs", "HostImport", "HostMapped", "Incompatible", "Measure",
   "Memory", "Metadata", "OutOfMemory", "Profile", "Program", "Record", "Unavailable", "adopted_buffer", "buffer_of",
-  "cache_folder", "cached_bytes", "capture", "exec_items", "host_buffer", "profile", "run", "run_schedule",
+  "cache_folder", "cached_bytes", "capture", "exec_items", "host_buffer", "part_of", "profile", "run", "run_schedule",
   "use_communicator",
 ]  # fmt: skip
 

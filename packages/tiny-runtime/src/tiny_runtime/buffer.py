@@ -282,6 +282,16 @@ def adopted_buffer(device: str, data: memoryview, dtype: DType) -> UOp:
   return uop
 
 
+def part_of(buffer: UOp, byte_offset: int, size: int, dtype: DType) -> UOp:
+  """A new BUFFER of `size` elements of `dtype` in the memory of another, from a byte offset on; it keeps that memory.
+  Schedules do not know that the two share it: nobody may use the other one for these bytes. ValueError if it does not
+  fit, or the offset is no multiple of the size of an element."""
+  uop = UOp.new_buffer(str(buffer.device), size, dtype)
+  with _lock:
+    _buffers[uop] = buffer_of(buffer).view(byte_offset, size, dtype)
+  return uop
+
+
 def host_buffer(data: ReadableBuffer, dtype: DType) -> UOp:
   """A new BUFFER on HOST with a copy of `data` (C-contiguous bytes, a whole number of elements of `dtype`, else
   ValueError)."""

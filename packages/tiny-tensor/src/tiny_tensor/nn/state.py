@@ -3,9 +3,10 @@
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from tiny_runtime import part_of
 from tiny_tensor.pytree import children_of
 from tiny_tensor.tensor import Tensor
-from tiny_uop import dtypes
+from tiny_uop import UOp, dtypes
 from tiny_uop.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
   from tiny_tensor.io.torch_file import torch_load
 
 __all__ = [
-  "GGMLBlocks", "TensorIO", "get_parameters", "get_state_dict", "ggml_data_to_tensor", "gguf_blocks", "gguf_load",
-  "load_state_dict", "npy_load", "npy_save", "npz_load", "npz_save", "safe_load", "safe_load_metadata", "safe_save",
-  "tar_extract", "torch_load", "zip_extract",
+  "GGMLBlocks", "Slab", "TensorIO", "get_parameters", "get_state_dict", "ggml_data_to_tensor", "gguf_blocks",
+  "gguf_load", "load_state_dict", "npy_load", "npy_save", "npz_load", "npz_save", "safe_load", "safe_load_metadata",
+  "safe_save", "tar_extract", "torch_load", "zip_extract",
 ]  # fmt: skip
 
 # a program reads files of one format, and each is imported when it does
@@ -55,6 +56,40 @@ def get_state_dict(obj: object, prefix: str = "", tensor_type: type = Tensor) ->
 
   visit(obj, prefix.strip("."))
   return found
+
+
+class Slab:
+  """Tensors side by side in a few large pieces of memory.
+
+  Devices give large buffers large pages. The weights of a small model, each in memory of its own, lie in more small
+  pages than a TLB knows, and a step that reads all of them once looks up each: with a language model of 135 million
+  parameters (matrices of 0.2 to 1.1 MB) a token takes 0.8 of the time if they are in a slab, on one thread of a Zen 4
+  in a virtual machine.
+  """
+
+  ALIGNMENT = 256
+  """Bytes, as memory of its own has."""
+
+  def __init__(self, nbytes: int = 32 << 20) -> None:
+    """`nbytes`: of a piece. Tensors of an eighth of that and more stay alone."""
+    if nbytes < self.ALIGNMENT:
+      raise ValueError(f"a slab has pieces of {self.ALIGNMENT} bytes or more, not {nbytes}")
+    self.nbytes = nbytes
+    self._pieces: dict[str, tuple[UOp, int]] = {}
+    """By device: the one that has room, and how many bytes of it are taken."""
+
+  def put(self, tensor: Tensor) -> Tensor:
+    """A copy of a tensor in the slab, without history, computed at once. The tensor itself if it is large, empty or on
+    several devices. A piece is freed with the last of its tensors. Raises OutOfMemory."""
+    device, size = tensor.device, -(-int(tensor.nbytes()) // self.ALIGNMENT) * self.ALIGNMENT
+    if not isinstance(device, str) or not 0 < size < self.nbytes // 8:
+      return tensor
+    piece, taken = self._pieces.get(device, (None, 0))
+    if piece is None or taken + size > self.nbytes:
+      piece, taken = UOp.new_buffer(device, self.nbytes, dtypes.uint8), 0
+    self._pieces[device] = piece, taken + size
+    memory = part_of(piece, taken, int(tensor.numel()), tensor.dtype)
+    return Tensor._wrap(memory.reshape(tensor.shape)).assign(tensor.detach()).realize()
 
 
 def get_parameters(obj: object) -> list[Tensor]:
