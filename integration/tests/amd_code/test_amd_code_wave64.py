@@ -3,6 +3,7 @@ pairs of registers, and lanes exchange words over the halves or within them. Wha
 
 from __future__ import annotations
 
+import ctypes
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from amd_code_machine import Words, launched
 
 from gpu_model.amd_code.emulator import Fault, Launch, Unknown, run
 from gpu_model.toolchain import compiler
-from tiny_asm_amd import Isa, Kernel, Label, exec_, exec_hi, exec_lo, null, s, v, vcc, vcc_hi, vcc_lo
+from tiny_asm_amd import AsmError, Isa, Kernel, Label, exec_, exec_hi, exec_lo, null, s, v, vcc, vcc_hi, vcc_lo
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 CHIPS, LANES, FULL = ("gfx1100", "gfx1201"), 64, 0xFFFFFFFF
@@ -152,7 +153,7 @@ def test_halves_change_places(chip: str) -> None:
 
 
 def test_words_by_address() -> None:
-  """DS_BPERMUTE takes lanes of the own half on RDNA 3, and of all on RDNA 4; DS_PERMUTE is only known of RDNA 3."""
+  """DS_BPERMUTE and DS_PERMUTE are of the lanes of a half on RDNA 3, and of all on RDNA 4."""
   for chip in CHIPS:
     isa, move = Isa(chip), Words(chip)
     pull = [isa.v_lshlrev_b32(v[3], 2, v[2]), isa.ds_bpermute_b32(v[10], v[3], v[1]), *move.wait()]
@@ -164,12 +165,11 @@ def test_words_by_address() -> None:
       isa.ds_permute_b32(v[10], v[3], v[1]),
       *move.wait(),
     ]
-    run = partial(computed, chip, partial(list, push), [A, N.astype(np.uint32)])
-    if chip == "gfx1100":
-      assert (run() == A[N ^ 5]).all()
-    else:
-      with pytest.raises(Fault, match="ds_permute_b32 of 64 lanes is not known"):
-        run()
+    to = FREE.permutation(64) ^ 5  # which lane gets the word of each; in a half, the last of two that come there
+    wanted = np.zeros(64, np.uint32)
+    for lane, place in enumerate(to ^ 5):
+      wanted[lane // 32 * 32 + place % 32 if chip == "gfx1100" else place] = A[lane]
+    assert (computed(chip, partial(list, push), [A, to.astype(np.uint32)]) == wanted).all()
 
 
 @both
@@ -271,19 +271,25 @@ def test_what_is_refused() -> None:
   zeros = [r4.v_mov_b32(v[n], 0) for n in range(8, 24)]
   rows: list[tuple[str, list[Any], str]] = [
     ("gfx1201", [*zeros, r4.v_wmma_f32_16x16x16_f16(v[16:23], v[8:11], v[12:15], 0)], "waves of 64 lanes is not known"),
-    (
-      "gfx1100",
-      [r3.v_dual_mov_b32(v[10], v[1]) & r3.v_dual_mov_b32(v[11], v[0])],
-      "two operations at once are for waves",
-    ),
     ("gfx1100", [r3.v_cmp_lt_u32_e64(s[21], v[0], v[0])], "a mask of 64 lanes begins at s21"),
     ("gfx1100", [r3.v_cmp_lt_u32(vcc, v[0], v[0]), r3.v_cndmask_b32_e64(v[10], v[0], v[0], s[21])], "begins at s21"),
   ]
   for chip, body, message in rows:
     with pytest.raises(Fault, match=message):
       computed(chip, partial(list, [*body, *shown(Isa(chip), 0)]), [A])
+  with pytest.raises(Fault, match=r"v_cmp_lt_u32_e64 s\[20:21\], v1, v9 at byte .* v9 is read"):
+    computed("gfx1100", lambda: [r3.v_cmp_lt_u32(s[20:21], v[1], v[9]), *shown(r3, 0)], [A])
   with pytest.raises(Fault, match="it is of 64 lanes, and the wave has 32"):
     machine.computed("gfx1100", lambda: [r3.s_and_saveexec_b64(s[20:21], -1), *shown(r3, 0)], [])
+  pair = r3.v_dual_mov_b32(v[2], v[0]) & r3.v_dual_mov_b32(v[3], v[1])
+  with pytest.raises(AsmError, match="v_dual_mov_b32 .*: two operations at once are for waves of 32 lanes"):
+    launched("gfx1100", [pair], [], wave=LANES)
+  narrow = Kernel.of("gfx1100", "test", [pair, r3.s_endpgm()])
+  code, wide = ctypes.create_string_buffer(narrow.machine_code), bytearray(narrow.descriptor(0))
+  wide[57] &= ~4  # what no assembler would say
+  place = ctypes.addressof(code)
+  with pytest.raises(Fault, match="two operations at once are for waves"):
+    run(Launch("gfx1100", place, 0, 0, bytes(wide), 0, 0, (1, 1, 1), (64, 1, 1), [(place, place + len(code))]))
   kernel = Kernel.of("gfx942", "test", [Isa("gfx942").s_endpgm()])
   descriptor = bytearray(kernel.descriptor(0))
   descriptor[57] |= 4

@@ -160,6 +160,21 @@ def test_labels() -> None:
     code([end, end])
 
 
+def test_masks_of_64_lanes_are_pairs() -> None:
+  """The bytes are the same; texts of a kernel, and its scalar registers, are those of its waves."""
+  narrow, wide = R3.v_cmp_lt_f32(s[20], v[0], v[1]), R3.v_cmp_lt_f32(s[20:21], v[0], v[1])
+  assert bytes(narrow) == bytes(wide) and (str(narrow), str(wide)) == (
+    "v_cmp_lt_f32_e64 s20, v0, v1", "v_cmp_lt_f32_e64 s[20:21], v0, v1",
+  )  # fmt: skip
+  assert str(R3.v_cmp_lt_f32(vcc, 1.0, v[1])) == "v_cmp_lt_f32_e32 vcc, 1.0, v1"
+  assert str(R3.v_cndmask_b32_e64(v[0], v[1], v[2], s[4:5])) == "v_cndmask_b32_e64 v0, v1, v2, s[4:5]"
+  kernel = Kernel.of("gfx1100", "mine", [narrow, R3.s_endpgm()], lanes=64)
+  assert kernel.program(1, 64).source.splitlines()[0] == str(wide) and kernel.scalar_registers == 22
+  pair = R3.v_dual_mul_f32(v[0], v[1], v[2]) & R3.v_dual_add_f32(v[3], v[4], v[5])
+  with pytest.raises(AsmError, match="mine: v_dual_mul_f32 .*: two operations at once are for waves of 32 lanes"):
+    Kernel.of("gfx1100", "mine", [pair, R3.s_endpgm()], lanes=64).program(1, 64)
+
+
 def test_a_code_object_is_what_its_kernels_are() -> None:
   body = [R3.s_load_b64(s[4:5], s[0:1], null), R3.v_mov_b32(v[9], 1), R3.s_endpgm()]
   kernel = Kernel.of("gfx1100", "mine", body, argument_bytes=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -55,6 +56,23 @@ def test_every_line(name: str, back: bool) -> None:
   assert len(lines(name)) == LINES[name]
   found = list(failures(name, back))
   assert not found, f"{len(found)} of {LINES[name]} lines:\n" + "\n".join(found[:20])
+
+
+SCALARS = re.compile(r"\b(?:vcc|exec)(?:_lo|_hi)?\b|\b(?:s|ttmp)(?:\d+|\[\d+:\d+\])")
+
+
+@pytest.mark.parametrize("name", ["gfx11", "gfx12"])
+def test_masks_are_shown_as_the_wave_has_them(name: str) -> None:
+  """Of lines for one size of waves, LLVM's registers of the wave are those of ours."""
+  count, wrong = 0, []
+  for line in lzma.decompress((ENCODINGS / f"{name}.tsv.xz").read_bytes()).decode().splitlines():
+    _, tag, text, code = line.split("\t")
+    if tag in ("W32", "W64"):
+      made = decode(bytes.fromhex(code), WAVES[name], lanes=int(tag[1:]))
+      count += 1
+      if SCALARS.findall(str(made)) != SCALARS.findall(text) or bytes(parse(str(made), WAVES[name])).hex() != code:
+        wrong.append(f"{text}: {made}")
+  assert count == {"gfx11": 6455, "gfx12": 5487}[name] and not wrong, "\n".join(wrong[:20])
 
 
 OF_LLVM_22 = [line.split("\t") for line in (ENCODINGS / "gfx950.tsv").read_text().splitlines()]

@@ -291,6 +291,10 @@ def test_a_kernel_of_this_package() -> None:
   for n, name in enumerate(("first", "second")):
     program = Program.of(made, "gfx1100", name)
     assert str(program.at(program.entry)) == f"v_mov_b32_e32 v0, s{n}"
+  for lanes, shown in ((32, "v_cmp_gt_u32_e32 vcc_lo, v0, v0"), (64, "v_cmp_gt_u32_e32 vcc, v0, v0")):
+    kernel = Kernel.of("gfx1100", "wide", [shown, "s_endpgm"], threads=64, lanes=lanes)
+    program = Program.of(code_object([kernel]), "gfx1100", "wide")
+    assert program.lanes == lanes and str(program.at(program.entry)) == shown
   with pytest.raises(TraceError, match="no kernel 'third', only first, second"):
     Program.of(made, "gfx1100", "third")
 

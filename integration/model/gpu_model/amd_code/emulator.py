@@ -228,7 +228,8 @@ def run(launch: Launch, seen: set[int] | None = None, steps: list[NDArray[np.uin
   if not failed:
     return int(given.counted)
   try:
-    made = str(decode(code.code[program.pc : program.pc + 20], launch.chip))
+    lanes = lanes_of(launch.chip, launch.descriptor)
+    made = str(decode(code.code[program.pc : program.pc + 20], launch.chip, lanes=lanes))
   except AsmError:
     made = "code"
   if failed == 4:

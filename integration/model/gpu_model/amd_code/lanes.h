@@ -208,7 +208,6 @@ static int swizzle_lane(u32 how, int n) {
 // words: lanes that exchange, if not all do.
 static void exchanged(Wave& w, const Op& o, int kind) {  // 0: swizzle, 1: pull, 2: push
   const int room = o.words ? o.words : W;
-  if (kind == 2 && !CDNA && W == 64 && room == W) fault("ds_permute_b32 of 64 lanes is not known here: whether words go to the other half");
   const int data = (kind ? o.src[1] : o.src[0]) - VECTOR;
   lanes_of(w, data, kind == 2 ? w.exec : 0);
   u32 out[W] = {0}, address[W] = {0};

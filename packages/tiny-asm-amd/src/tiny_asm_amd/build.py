@@ -88,6 +88,8 @@ class _Fields:
     self.done_to = {name: 0 for name in self.layout.sources if f"{name}_modifiers" in self.layout.kinds}
     self.literal: int | None = None
     self.more: list[int] = []
+    self.lanes = 0
+    """Of the wave, where a mask says it."""
     self.exported = 0
     """Which of four operands are exported."""
 
@@ -129,6 +131,8 @@ class _Fields:
       if literal is not None:
         self.use_literal(literal)
       self.half(name, operand, kind)
+      if (kind == "sw" or kind.endswith(".i1")) and isinstance(value, Register) and value.count == 2:
+        self.lanes = 64
       if kind == "e":
         self.exported |= (operand.value != "off") << int(name[-1])
       # the ninth bit says there that it is no vector register
@@ -181,7 +185,7 @@ def _fit(chip: str, family: str, row: Row, operands: Operands, given: Given) -> 
     ):
       raise Mismatch(f"{operand}: {wanted} registers are wanted for numbers of this format")
   literal = None if "imm" in layout.fields else fields.literal
-  return Instruction(chip, row, tuple(sorted(fields.values.items())), literal, tuple(fields.more))
+  return Instruction(chip, row, tuple(sorted(fields.values.items())), literal, tuple(fields.more), fields.lanes)
 
 
 def _joined(parts: Sequence[Operand]) -> Operand:
@@ -201,6 +205,7 @@ def _place(fields: _Fields, token: str, operand: Operand) -> None:
     name = value.kind if isinstance(value, Register) else value
     if {"vcc_lo": "vcc"}.get(str(name), name) != token or operand.neg:
       raise Mismatch(f"{operand}: {token} is wanted")
+    fields.lanes = 64 if token == "vcc" == name else fields.lanes
     return
   name = token[1:].removesuffix("_modifiers")
   if name == "immDeferred":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tiny_asm_amd.dsl import Item, code
@@ -75,8 +75,13 @@ class Kernel:
     """Of instructions, labels and lines of text. Raises AsmError."""
     return cls(chip, name, tuple(code(items, chip)), **about)
 
+  @property
+  def shown(self) -> list[Instruction]:
+    """Its instructions, with masks as its waves have them."""
+    return [replace(made, lanes=self.wave) for made in self.body]
+
   def _most(self, base: int, bound: int) -> int:
-    used = [n for made in self.body for numbers in made.operands.values() for n in numbers if base <= n < bound]
+    used = [n for made in self.shown for numbers in made.operands.values() for n in numbers if base <= n < bound]
     return max(used, default=base - 1) - base + 1
 
   @property
@@ -113,7 +118,7 @@ class Kernel:
     grid, group = ((sizes,) if isinstance(sizes, int) else tuple(sizes) for sizes in (groups, threads))
     if math.prod(group) > self.threads:
       raise AsmError(f"{self.name}: {math.prod(group)} threads a workgroup, and it was made for {self.threads}")
-    text = "\n".join(map(str, self.body))
+    text = "\n".join(map(str, self.shown))
     return Program(self.chip, code_object([self]), self.name, grid, group, tuple(written), ops, text)
 
   def descriptor(self, distance: int) -> bytes:
@@ -125,6 +130,8 @@ class Kernel:
     total = offset + self.accumulators if unified else max(vectors, self.accumulators)
     if self.wave not in ((64,) if cdna else (32, 64)):
       raise AsmError(f"{self.name}: {self.chip} has no waves of {self.wave} lanes")
+    if self.wave == 64 and (pairs := [made for made in self.body if " :: " in made.mnemonic]):
+      raise AsmError(f"{self.name}: {pairs[0]}: two operations at once are for waves of 32 lanes")
     granule = 4 if self.chip in ("gfx900", "gfx908") or self.wave == 64 and not cdna else 8
     first = max(0, -(-total // granule) - 1) | DENORMALS
     if cdna:

@@ -16,8 +16,9 @@ NSA = "vaddr"
 """The operands that further addresses of image instructions are."""
 
 
-def decode(code: bytes | memoryview, chip: str, at: int = 0) -> Instruction:
-  """The instruction whose bytes begin at `at`. Raises AsmError where none does."""
+def decode(code: bytes | memoryview, chip: str, at: int = 0, lanes: int = 0) -> Instruction:
+  """The instruction whose bytes begin at `at`. `lanes`: of the wave, which says how RDNA's masks are shown; by itself
+  32. Raises AsmError where none does."""
   family, like = family_of(chip), LIKE.get(chip, chip)
   word = int.from_bytes(code[at : at + 16], "little")
   left = len(code) - at
@@ -26,10 +27,10 @@ def decode(code: bytes | memoryview, chip: str, at: int = 0) -> Instruction:
     for row in values.get(word & mask, ()):
       if like in row.chips and row.size <= left and (made := _made(chip, family, row, word, code, at)) is not None:
         if row.variant != "t16":
-          return made
+          return replace(made, lanes=lanes) if lanes else made
         found = found or made  # names of halves say nothing more where there are others
   if found is not None:
-    return found
+    return replace(found, lanes=lanes) if lanes else found
   raise AsmError(f"at byte {at}: {bytes(code[at : at + 8]).hex()} is no instruction of {chip}")
 
 
@@ -96,10 +97,11 @@ def _has_literal(row: Row, values: dict[str, int]) -> bool:
   return False
 
 
-def disassemble(code: bytes | memoryview, chip: str) -> Iterator[tuple[int, Instruction]]:
-  """(byte, instruction) of each, one behind the other. Raises AsmError where bytes are none."""
+def disassemble(code: bytes | memoryview, chip: str, lanes: int = 0) -> Iterator[tuple[int, Instruction]]:
+  """(byte, instruction) of each, one behind the other. `lanes`: of the wave, as in `decode`. Raises AsmError where
+  bytes are none."""
   at = 0
   while at < len(code):
-    made = decode(code, chip, at)
+    made = decode(code, chip, at, lanes)
     yield at, made
     at += made.size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tiny_asm_amd import modifiers, registers, sources, symbols
 from tiny_asm_amd.registers import Operand, Register
@@ -17,13 +17,20 @@ EXEC = 126
 @dataclass(frozen=True)
 class Instruction:
   """A machine instruction of `chip`. `values` are the fields of its row, `literal` the 32 bits behind it, `more` the
-  registers of further addresses of an image instruction."""
+  registers of further addresses of an image instruction. `lanes` are those of the wave, where that is known: on RDNA
+  masks of 64 are shown as pairs of registers; the bytes are the same."""
 
   chip: str
   row: Row
   values: tuple[tuple[str, int], ...]
   literal: int | None = None
   more: tuple[int, ...] = ()
+  lanes: int = field(default=0, compare=False)
+
+  @property
+  def wide(self) -> bool:
+    """Whether masks are pairs of registers."""
+    return self.lanes == 64 or family_of(self.chip) == "cdna"
 
   @property
   def mnemonic(self) -> str:
@@ -134,12 +141,12 @@ class _Shown:
     if self.row.form == "sdwa" and name != "vdst" and kinds[0] != "sd":
       number ^= 256
     literal = self.made.literal if "imm" not in self.values else self.values["imm"]
-    return sources.decode(number, literal, kinds, self.family, self.count(name, kinds))
+    return sources.decode(number, literal, kinds, self.family, self.count(name, kinds), self.made.wide)
 
   def count(self, name: str, kinds: tuple[str, ...]) -> int:
     """How many registers an operand has, where its kind leaves that open."""
     if kinds[0] == "sw":
-      return 2 if self.family == "cdna" else 1
+      return 2 if self.made.wide else 1
     if wanted := narrow_size(self.row, self.values, name):
       return wanted
     sizes = {int(kind[1:]) for kind in kinds if kind[1:].isdigit()}
@@ -157,7 +164,7 @@ class _Shown:
 
   def position(self, token: str, more: object) -> str:
     if token[0] != "$":
-      return "vcc_lo" if token == "vcc" and self.family != "cdna" else token
+      return "vcc_lo" if token == "vcc" and not self.made.wide else token
     name = token[1:].removesuffix("_modifiers")
     name = "imm" if name == "immDeferred" else name
     kind = self.layout.kinds[name][0]

@@ -207,9 +207,11 @@ def _source(operand: Operand, allowed: str, typed: str, family: str) -> tuple[in
   return number, literal
 
 
-def decode(number: int, literal: int | None, kinds: tuple[str, ...], family: str, count: int = 0) -> Operand:
-  """What a number stands for, in an operand of one of these kinds; registers are `count`, if it is not 0. Raises
-  AsmError."""
+def decode(
+  number: int, literal: int | None, kinds: tuple[str, ...], family: str, count: int = 0, wide: bool = False
+) -> Operand:
+  """What a number stands for, in an operand of one of these kinds; registers are `count`, if it is not 0, and of a mask
+  two if it is `wide`. Raises AsmError."""
   kind = kinds[0]
   if found := _KIND.match(kind):
     sizes = sorted({int(k[1:].removesuffix("lo")) for k in kinds})
@@ -230,7 +232,7 @@ def decode(number: int, literal: int | None, kinds: tuple[str, ...], family: str
   if kind == "e":
     return Operand(Register("v", number))
   allowed, _, typed = kind.partition(".")
-  size = 2 if typed == "i1" and family == "cdna" else WIDE.get(typed, 1)
+  size = 2 if typed == "i1" and wide else WIDE.get(typed, 1)
   if allowed in ("VI", "AI"):
     bits, _, typed = typed.partition("_")
     size = int(bits) // 32

@@ -26,6 +26,8 @@ class Program:
   chip: str
   code: bytes
   entry: int = 0
+  lanes: int = 0
+  """Of a wave, where the file says it."""
 
   @staticmethod
   def of(elf: bytes, chip: str, kernel: str | None = None) -> Program:
@@ -47,7 +49,7 @@ class Program:
     known = self._instructions
     if address not in known:
       try:
-        known[address] = decode(self.code, self.chip, address) if 0 <= address < len(self.code) else None
+        known[address] = decode(self.code, self.chip, address, self.lanes) if 0 <= address < len(self.code) else None
       except AsmError:
         known[address] = None
     return known[address]
@@ -112,5 +114,7 @@ def _read(elf: bytes, chip: str, kernel: str | None) -> Program:
   for section in sections:
     if section[3] <= descriptor < section[3] + section[5]:
       (distance,) = struct.unpack_from("<q", elf, section[4] + descriptor - section[3] + 16)
-      return Program(chip, elf[place : place + length], descriptor + distance - address)
+      (properties,) = struct.unpack_from("<H", elf, section[4] + descriptor - section[3] + 56)
+      lanes = 32 if properties >> 10 & 1 else 64
+      return Program(chip, elf[place : place + length], descriptor + distance - address, lanes)
   raise TraceError(f"the descriptor of the kernel, at address {descriptor:#x}, is in no section")
