@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tiny_runtime import Device, GlobalCounters
+from tiny_runtime.errors import BackendError, OutOfMemory
 from tiny_tensor.placement import DeviceMesh
 from tiny_tensor.pytorch_names import of_torch
 from tiny_tensor.tensor import Tensor
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
   from tiny_tensor.variable import Variable
 
 __all__ = [
-  "Context", "Device", "DeviceMesh", "GlobalCounters", "JitError", "Tensor", "TinyJit", "TransformError", "UOp",
-  "Variable", "checkpoint", "dtypes", "fetch", "fft", "func", "function", "getenv", "jvp", "nn", "vmap",
+  "BackendError", "Context", "Device", "DeviceMesh", "GlobalCounters", "JitError", "OutOfMemory", "Tensor", "TinyJit",
+  "TransformError", "UOp", "Variable", "checkpoint", "dtypes", "fetch", "fft", "func", "function", "getenv", "jvp",
+  "nn", "vmap",
 ]  # fmt: skip
 
 # what not every program needs is imported when it is first used
