@@ -8,9 +8,11 @@ import math
 import os
 import select
 import signal
+import socket
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -147,26 +149,110 @@ def test_a_model_from_a_url_that_was_given(path: Path, tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_is_said_in_a_line(path: Path, tmp_path: Path, capsys: Capture) -> None:
-  wrong = tmp_path / "wrong.gguf"
-  wrong.write_bytes(b"GGUF")
+  files = {"empty.gguf": b"", "text.gguf": b"Hello", "half.gguf": path.read_bytes()[: path.stat().st_size // 2]}
+  for name, data in {**files, "latin.txt": b"caf\xe9"}.items():
+    (tmp_path / name).write_bytes(data)
   plain = write_talker(tmp_path / "plain.gguf", template=None)
-  for line, says in [
-    (["info"], "no model: give the path"),
-    (["info", "nothing", "--models", str(tmp_path)], "no model nothing"),
-    (["info", str(wrong)], "wrong.gguf"),
-    (["generate", str(path), "-p", "x", "--temperature", "-1"], "temperature"),
-    (["generate", str(path), "-p", "Hello " * 90, "-c", "16"], "the prompt has"),
-    (["perplexity", str(path), str(tmp_path / "none.txt")], "none.txt"),
-  ]:
-    assert main(line) == 1
-    err = capsys.readouterr().err
-    assert says in err and "Traceback" not in err
+  (tmp_path / "folder").mkdir()
+  with socket.create_server(("127.0.0.1", 0)) as taken:
+    port = str(taken.getsockname()[1])
+    for line, says in [
+      (["info"], "no model: give the path"),
+      ([], "no model: give the path"),
+      (["info", "nothing", "--models", str(tmp_path)], "no model nothing"),
+      (["info", "one", "--model", "two"], "two models: one, and --model two"),
+      (["info", str(tmp_path)], "is a folder with empty.gguf, half.gguf, plain.gguf, text.gguf, and without config"),
+      (["info", str(tmp_path / "folder")], "is a folder with no .gguf file"),
+      *((["info", str(tmp_path / name)], f"{name}' is not a valid GGUF file") for name in files),
+      (["generate", str(path), "-p", "Hello " * 90, "-c", "16"], "the prompt has"),
+      (["generate", str(path), "-p", "", "-c", "16"], "no tokens: expected one"),
+      (["generate", str(path), "-p", "x", "-c", str(1 << 40)], "A smaller --context takes less"),
+      (["perplexity", str(path), str(tmp_path / "none.txt")], "none.txt: No such file"),
+      (["perplexity", str(path), str(tmp_path / "latin.txt")], "latin.txt is no UTF-8: byte 3 is 0xe9"),
+      (["bench", str(path), "--position", "9"], "expected --slots of 2 at least"),
+      (["serve", str(path), "--port", port], f"cannot listen at 127.0.0.1:{port}: Address already in use"),
+    ]:
+      assert main([*line, "--quiet"] if line[:1] in (["generate"], ["serve"]) else line) == 1
+      err = capsys.readouterr().err
+      assert says in err and err.startswith("tiny_llm: ") and err.count("\n") == 1
   sys.stdin = io.StringIO("Hello")
   try:
     assert main(["chat", str(plain)]) == 1
   finally:
     sys.stdin = sys.__stdin__
   assert "no chat template" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ("line", "says"),
+  [
+    ("frobnicate", "invalid choice: 'frobnicate'"),
+    ("info M -c 0", "argument --context/-c: '0' is not an integer of 1 at least"),
+    ("info M -c -5", "'-5' is not an integer of 1 at least"),
+    ("chat M -c 1.5", "'1.5' is not an integer"),
+    ("info M --cache-type f8", "invalid choice: 'f8'"),
+    ("info M extra", "unrecognized arguments: extra"),
+    ("generate M -n 0", "'0' is not an integer of 1 at least"),
+    ("generate M --temperature abc", "argument --temperature: 'abc' is not a number from 0 to 1,000,000"),
+    ("generate M --temperature nan", "'nan' is not a number"),
+    ("generate M --top-p 2", "'2' is not a number from 0 to 1"),
+    ("generate M --repeat-penalty 0", "'0' is not a number from 1e-06 to 1,000,000"),
+    ("generate M --seed -1", "'-1' is not an integer from 0 to 18,446,744,073,709,551,615"),
+    ("generate M --stop=", "the text is empty"),
+    ("generate M --speculate -1", "'-1' is not an integer of 0 at least"),
+    ("perplexity M F -c 1", "'1' is not an integer of 2 at least"),
+    ("bench M --slices 0", "'0' is not an integer of 1 at least"),
+    ("serve M --slots 0", "'0' is not an integer of 1 at least"),
+    ("serve M --port 99999", "'99999' is not an integer from 0 to 65,535"),
+  ],
+)
+def test_a_wrong_command_line_is_said_before_a_model_is_loaded(line: str, says: str, capsys: Capture) -> None:
+  with pytest.raises(SystemExit) as ended:
+    main(line.split())
+  err = capsys.readouterr().err
+  assert ended.value.code == 2 and says in err and err.count("\n") == 1
+
+
+def run(line: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+  command = [sys.executable, "-m", "tiny_llm", *line]
+  return subprocess.run(command, stderr=subprocess.PIPE, check=False, timeout=300, **options)
+
+
+def test_what_comes_through_a_pipe_is_utf8(path: Path) -> None:
+  line = ["generate", str(path), "-c", "64", "-n", "4", "--quiet"]
+  found = run(line, input=b"caf\xe9", stdout=subprocess.PIPE)
+  assert (found.returncode, found.stdout) == (1, b"")
+  assert found.stderr == b"tiny_llm: standard input is no UTF-8: byte 3 is 0xe9. Convert it, with iconv for example\n"
+  # as a text by itself, marks of its beginning and ends of lines of Windows do not count
+  texts = [b"one\ntwo", b"\xef\xbb\xbfone\r\ntwo"]
+  tokens = [run(["tokenize", str(path)], input=text, stdout=subprocess.PIPE).stdout for text in texts]
+  assert tokens[0] == tokens[1] != b""
+  # an argument that is no UTF-8 is text all the same, with marks of what cannot be read
+  found = run(["tokenize", str(path), "-p", os.fsdecode(b"caf\xe9")], stdout=subprocess.PIPE)
+  assert (found.returncode, found.stderr) == (0, b"") and found.stdout.count(b"\n") >= 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its shells close no streams")
+def test_closed_streams(path: Path) -> None:
+  generate = ["generate", str(path), "-c", "64", "-n", "4", "-p", "Hello"]
+  for stream, line, status, says in [
+    ("<&-", ["generate", str(path)], 1, b"tiny_llm: standard input is closed: expected a text"),
+    ("<&-", ["chat", str(path)], 1, b"tiny_llm: standard input is closed"),
+    ("<&-", generate, 0, b"[prompt "),
+    (">&-", generate, 0, b"[prompt "),
+    ("2>&-", generate, 0, b""),
+    ("| head -c 0", ["info", str(path)], 0, b""),
+    ("| head -c 0", generate, 0, b""),
+  ]:
+    shell = ["bash", "-c", f'set -o pipefail; "$0" -m tiny_llm "$@" {stream}', sys.executable]
+    found = subprocess.run([*shell, *line], capture_output=True, check=False, timeout=300)
+    assert (found.returncode, found.stderr[: len(says)]) == (status, says), (stream, line, found)
+    assert b"Traceback" not in found.stderr and b"Exception" not in found.stderr
+  full = Path("/dev/full")
+  if full.exists():
+    with full.open("wb") as nowhere:
+      found = run(generate, stdout=nowhere)
+    assert (found.returncode, found.stderr) == (1, b"tiny_llm: No space left on device\n")
 
 
 def test_what_a_model_says_does_not_control_the_terminal() -> None:
@@ -181,73 +267,160 @@ def test_a_bar_shows_how_much_is_done(path: Path) -> None:
   assert shares == sorted(shares) and shares[0] == 0 and 0.5 < shares[-1] <= 1 and len(shares) > 10
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo-terminals")
-def test_a_conversation_in_a_terminal(path: Path, tmp_path: Path) -> None:
-  import pty
+class Terminal:
+  """The program in a pseudo-terminal. `output` is all that it has shown."""
 
-  command = [sys.executable, "-m", "tiny_llm", "chat", str(path), "-c", "1000", "--seed", "3", "--system", "Be brief."]
-  child, terminal = pty.fork()
-  if child == 0:
-    os.execv(sys.executable, [*command, "-n", "400"])
-  output = b""
+  def __init__(self, *line: str, program: Sequence[str] = ("-m", "tiny_llm")) -> None:
+    import pty
 
-  def wait(done: Callable[[], bool], *, press: bytes = b"") -> None:
+    self.output, self.status = b"", list[int]()
+    self._child, self._end = pty.fork()
+    if self._child == 0:
+      os.execv(sys.executable, [sys.executable, *program, *line])
+
+  def __enter__(self) -> Terminal:
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    if not self.status:
+      os.kill(self._child, signal.SIGKILL)
+      os.waitpid(self._child, 0)
+    os.close(self._end)
+
+  def press(self, keys: bytes) -> None:
+    os.write(self._end, keys)
+
+  def wait(self, done: Callable[[], bool], *, press: bytes = b"") -> None:
     """Reads until something is so. Presses keys at once, and again whenever nothing comes for two seconds: the terminal
     and CPython lose or keep keys that come between a prompt and the wait for a key."""
-    nonlocal output
-    os.write(terminal, press)
+    self.press(press)
     end = time.monotonic() + 120
     while not done():
-      assert time.monotonic() < end, output
-      if select.select([terminal], [], [], 2)[0]:
+      assert time.monotonic() < end, self.output
+      if select.select([self._end], [], [], 2)[0]:
         try:
-          output += os.read(terminal, 1 << 16)
+          self.output += os.read(self._end, 1 << 16)
         except OSError:  # how Linux says that the child has closed its end
           time.sleep(0.01)
       else:
-        os.write(terminal, press)
+        self.press(press)
 
-  def until(text: bytes, count: int, *, press: bytes = b"") -> None:
-    wait(lambda: output.count(text) >= count, press=press)
+  def until(self, text: bytes, count: int = 1, *, press: bytes = b"") -> None:
+    self.wait(lambda: self.output.count(text) >= count, press=press)
 
-  status: list[int] = []
+  def ended(self, *, press: bytes = b"") -> int:
+    """The exit status, when it is there."""
 
-  def has_ended() -> bool:
-    pid, code = os.waitpid(child, os.WNOHANG)
-    status.extend([code] if pid else [])
-    return bool(status)
+    def has_ended() -> bool:
+      pid, code = os.waitpid(self._child, os.WNOHANG)
+      self.status.extend([os.waitstatus_to_exitcode(code)] if pid else [])
+      return bool(self.status)
 
+    self.wait(has_ended, press=press)
+    return self.status[0]
+
+
+IN_TERMINALS = pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo-terminals")
+
+
+@IN_TERMINALS
+def test_a_conversation_in_a_terminal(path: Path, tmp_path: Path) -> None:
+  line = ["chat", str(path), "-c", "1000", "--seed", "3", "--system", "Be brief.", "-n", "400"]
   saved = tmp_path / "saved.json"
-  try:
-    until(b">>> ", 1)
-    assert b"% loading Small" in output and b"% compiling" in output
-    os.write(terminal, b"Hello there\n")
-    until(b"Hello there\r\n", 1)
-    size = len(output)
-    wait(lambda: len(output) >= size + 8)  # some of the answer
-    os.write(terminal, b"\x03")
-    until(b">>> ", 2)
-    assert b"; cancelled]" in output or b"; stop]" in output or b"; length]" in output
-    os.write(terminal, f"/save {saved}\n".encode())
-    until(b">>> ", 3)
+  with Terminal(*line) as terminal:
+    terminal.until(b">>> ")
+    assert b"% loading Small" in terminal.output and b"% compiling" in terminal.output
+    terminal.press(b"Hello there\n")
+    terminal.until(b"Hello there\r\n")
+    size = len(terminal.output)
+    terminal.wait(lambda: len(terminal.output) >= size + 8)  # some of the answer
+    terminal.press(b"\x03")
+    terminal.until(b">>> ", 2)
+    assert any(end in terminal.output for end in (b"; cancelled]", b"; stop]", b"; length]"))
+    terminal.press(f"/save {saved}\n".encode())
+    terminal.until(b">>> ", 3)
     messages = json.loads(saved.read_text())
     assert [message["role"] for message in messages] == ["system", "user", "assistant"]
     assert messages[1]["content"] == "Hello there"
-    until(b"/exit leaves", 1, press=b"\x03")  # at the prompt Ctrl-C leaves nothing but a hint
-    until(b"forgotten", 1, press=b"/reset\n")
-    os.write(terminal, f"/save {saved}\n".encode())
-    until(b"(1 messages in", 1)
+    terminal.until(b"/exit leaves", press=b"\x03")  # at the prompt Ctrl-C leaves nothing but a hint
+    terminal.until(b"forgotten", press=b"/reset\n")
+    terminal.press(f"/save {saved}\n".encode())
+    terminal.until(b"(1 message in")
     assert json.loads(saved.read_text()) == [{"role": "system", "content": "Be brief."}]
     saved.write_text(json.dumps(messages))
-    os.write(terminal, f"/load {saved}\n/load nothing.json\n/halp me\n".encode())
-    until(b"/system TEXT", 1)
-    assert b"nothing.json" in output and b"there is no command /halp:" in output
-    os.write(terminal, b"zq%" * 500 + b"\n")  # more than there is room for
-    until(b"/reset begins anew", 1)
-    wait(has_ended, press=b"\x04")
-    assert os.waitstatus_to_exitcode(status[0]) == 0
-  finally:
-    if not status:
-      os.kill(child, signal.SIGKILL)
-      os.waitpid(child, 0)
-    os.close(terminal)
+    terminal.press(f"/load {saved}\n/load nothing.json\n/save /\n/save ~nobody-here/x\n/halp me\n".encode())
+    terminal.until(b"/system TEXT")
+    for says in (
+      b"nothing.json: No such file",
+      b"/: Is a directory",
+      b"no such folder of a user",
+      b"no command /halp ",
+    ):
+      assert says in terminal.output
+    terminal.press(b"zq%" * 500 + b"\n")  # more than there is room for
+    terminal.until(b"/reset begins anew")
+    assert terminal.ended(press=b"\x04") == 0
+    assert b"kernels" not in terminal.output  # one bar at a time, and none in an answer
+
+
+@IN_TERMINALS
+def test_a_conversation_that_fills_the_context(path: Path) -> None:
+  with Terminal("chat", str(path), "-c", "48", "--seed", "3", "--temperature", "2") as terminal:
+    terminal.until(b">>> ")
+    terminal.until(b"the context is full]", press=b"Hi\n")
+    assert terminal.ended(press=b"\x04") == 0
+
+
+INTERRUPTED = """
+import os, signal, sys
+from tiny_llm.__main__ import main
+from tiny_llm.generate import Engine
+from tiny_llm.text.template import ChatTemplate
+
+kind, name = {"render": (ChatTemplate, "render"), "step": (Engine, "step")}[sys.argv.pop(1)]
+times, whole = int(sys.argv.pop(1)), getattr(kind, name)
+
+def interrupted(self, *arguments, **keywords):
+  if name == "step" or "Hello" in str(arguments):
+    for _ in range(times):
+      os.kill(os.getpid(), signal.SIGINT)
+  return whole(self, *arguments, **keywords)
+
+setattr(kind, name, interrupted)
+sys.exit(main())
+"""
+
+
+@IN_TERMINALS
+@pytest.mark.parametrize(
+  ("where", "times", "says"),
+  [("render", "1", b"stopped before the answer"), ("step", "1", b"; cancelled]"), ("step", "3", b"once more ends")],
+)
+def test_ctrl_c_before_the_first_token(where: str, times: str, says: bytes, path: Path, tmp_path: Path) -> None:
+  """While the template is rendered, and while the prompt is read: the program stays, unless it is pressed thrice."""
+  (tmp_path / "program.py").write_text(INTERRUPTED)
+  program = [str(tmp_path / "program.py"), where, times]
+  with Terminal("chat", str(path), "-c", "400", "--seed", "3", program=program) as terminal:
+    terminal.until(b">>> ")
+    terminal.press(b"Hello\n")
+    terminal.until(says)
+    if times == "3":
+      assert terminal.ended() == 130
+    else:
+      terminal.until(b">>> ", 2)
+      assert terminal.ended(press=b"\x04") == 0
+
+
+@IN_TERMINALS
+def test_bytes_that_are_no_text_do_not_end_a_conversation(path: Path, tmp_path: Path) -> None:
+  """Where the answer goes to a file, nothing edits lines, and bytes come as they are typed."""
+  program = ["-c", "import io, sys; sys.stdout = io.StringIO(); from tiny_llm.__main__ import main; sys.exit(main())"]
+  saved = tmp_path / "saved.json"
+  with Terminal("chat", str(path), "-c", "400", "-n", "4", program=program) as terminal:
+    terminal.until(b"/help lists commands")
+    terminal.press(b"caf\xe9 is\n")
+    terminal.until(b"[prompt ")
+    terminal.press(f"/save {saved}\n".encode())
+    terminal.until(b"2 messages in")
+    assert json.loads(saved.read_text())[0]["content"] == "caf\ufffd is"
+    assert terminal.ended(press=b"\x04") == 0

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import json
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tiny_llm.bench import bench_model
 from tiny_llm.cache import CACHE_TYPES
-from tiny_llm.chat import Conversation, chat, figures, write_answer
+from tiny_llm.chat import Conversation, chat, figures, interrupts, plain, write_answer
 from tiny_llm.files.checkpoint import Checkpoint, open_checkpoint
 from tiny_llm.generate import Request
 from tiny_llm.model import Chunk
+from tiny_llm.sampling import BOUNDS, range_of
 from tiny_llm.session import Session, find_model
 from tiny_llm.text.tokenizer import Tokenizer
+from tiny_tensor import BackendError
 from tiny_uop import EnvironmentVariable
 
 Arguments = argparse.Namespace
-Parser = argparse.ArgumentParser
 API_KEY = EnvironmentVariable("TINY_LLM_API_KEY", "key that `python -m tiny_llm serve` asks for")
 
 
 def run_chat(args: Arguments) -> int:
   """A conversation in the terminal; of what comes through a pipe, one answer."""
-  piped = not sys.stdin.isatty()
-  text = sys.stdin.read() if piped else ""
+  piped = sys.stdin is None or not sys.stdin.isatty()
+  text = standard_input() if piped else ""
   if piped and not text.strip():
     raise ValueError("standard input is empty: expected a message")
   session = _session(args)
@@ -51,7 +55,7 @@ def run_chat(args: Arguments) -> int:
 
 def run_generate(args: Arguments) -> int:
   """A text goes on: `--prompt`, or standard input."""
-  text = args.prompt if args.prompt is not None else sys.stdin.read()
+  text = args.prompt if args.prompt is not None else standard_input()
   session = _session(args)
   tokens = session.tokenizer.encode(text, parse_special=args.special)
   request = Request(
@@ -60,8 +64,9 @@ def run_generate(args: Arguments) -> int:
   )  # fmt: skip
   generation = session.engine.submit(request)
   if args.echo:
-    sys.stdout.write(text)
-  write_answer(session, generation, sys.stdout)
+    print(text, end="")
+  with interrupts() as interrupted:
+    write_answer(session, generation, sys.stdout, interrupted)
   if generation.error is not None:
     raise generation.error
   print(flush=True)
@@ -74,7 +79,7 @@ def run_generate(args: Arguments) -> int:
 def run_embed(args: Arguments) -> int:
   """The embedding of a text, as JSON: of the model's states after its last norm the mean, or what the file says, of
   length 1."""
-  text = args.text if args.text is not None else sys.stdin.read()
+  text = args.text if args.text is not None else standard_input()
   session = _session(args)
   print(json.dumps(session.embed(text)))
   session.close()
@@ -84,9 +89,10 @@ def run_embed(args: Arguments) -> int:
 def run_perplexity(args: Arguments) -> int:
   """How well a model foretells a text. As llama.cpp does it: windows of `--context` tokens, of which the second halves
   count, so that every token that counts has half a window before it."""
+  text = decoded(Path(args.file).read_bytes(), args.file)
   session = _session(args)
   model, tokenizer = session.engine.model, session.tokenizer
-  tokens = tokenizer.encode(Path(args.file).read_text("utf-8"))
+  tokens = tokenizer.encode(text)
   size = model.context
   if len(tokens) < size:
     raise ValueError(f"{args.file} has {len(tokens)} tokens: expected {size} at least, which is the context")
@@ -111,9 +117,11 @@ def run_perplexity(args: Arguments) -> int:
 def run_bench(args: Arguments) -> int:
   """How fast a model is, what memory would allow, and with `--against llama-cpp` how fast llama.cpp is. All are
   measured by turns; a figure is the best slice."""
+  if args.position is not None and args.slots == 1:
+    raise ValueError("--position says where several slots are measured: expected --slots of 2 at least")
   threads = args.threads if args.against else None
   found = bench_model(
-    _path(args), prompt=args.prompt, slices=args.slices, exact=args.exact, cache_type=args.cache_type,
+    args.path, prompt=args.prompt, slices=args.slices, exact=args.exact, cache_type=args.cache_type,
     threads=threads, processor=args.processor, slots=args.slots, position=args.position,
   )  # fmt: skip
   if args.json:
@@ -154,13 +162,14 @@ def _losses(step: Callable[..., list[memoryview[float]]], window: list[int], fir
 def run_serve(args: Arguments) -> int:
   """An HTTP server with OpenAI's API, and a page to chat at its root. Needs `pip install tiny-llm[server]`."""
   try:
-    from tiny_llm.server import serve
+    from tiny_llm.server import listen, serve
   except ImportError as error:
     raise ValueError(f"{error}: the server needs `pip install tiny-llm[server]`") from None
+  sockets = listen(args.host, args.port)  # before the model is loaded: that takes long, and may be for nothing
   session = _session(args)
   session.warm(args.quiet)
   serve(
-    session, host=args.host, port=args.port, api_key=args.api_key or API_KEY.get() or None, origins=args.cors_origin,
+    session, sockets, host=args.host, api_key=args.api_key or API_KEY.get() or None, origins=args.cors_origin,
     queue=args.queue, quiet=args.quiet,
   )  # fmt: skip
   session.close()
@@ -169,8 +178,8 @@ def run_serve(args: Arguments) -> int:
 
 def run_tokenize(args: Arguments) -> int:
   """The tokens of a text."""
-  tokenizer = Tokenizer.from_metadata(open_checkpoint(_path(args)).metadata)
-  text = args.text if args.text is not None else sys.stdin.read()
+  tokenizer = Tokenizer.from_metadata(open_checkpoint(args.path).metadata)
+  text = args.text if args.text is not None else standard_input()
   tokens = tokenizer.encode(text, add_special=not args.no_special, parse_special=args.special)
   if args.json:
     pieces = [tokenizer.piece(token, special=True).decode("utf-8", "replace") for token in tokens]
@@ -183,8 +192,7 @@ def run_tokenize(args: Arguments) -> int:
 
 def run_info(args: Arguments) -> int:
   """What a file holds, and the memory it will need."""
-  path = _path(args)
-  found = info_of(open_checkpoint(path), args.context, args.cache_type)
+  found = info_of(open_checkpoint(args.path), args.context, args.cache_type)
   if args.json:
     print(json.dumps(found))
     return 0
@@ -236,12 +244,14 @@ def info_of(checkpoint: Checkpoint, context: int | None = None, cache_type: str 
 def _path(args: Arguments) -> Path:
   if args.model is None and args.name is None and args.url is None:
     raise ValueError("no model: give the path of a GGUF file, a name (--model), or where to fetch one (--url)")
+  if None not in (args.model, args.name):
+    raise ValueError(f"two models: {args.name}, and --model {args.model}: expected one")
   return find_model(args.model or args.name or "", args.models and Path(args.models), args.url)
 
 
 def _session(args: Arguments) -> Session:
   return Session(
-    _path(args), context=args.context, slots=getattr(args, "slots", 1), speculate=getattr(args, "speculate", 0),
+    args.path, context=args.context, slots=getattr(args, "slots", 1), speculate=getattr(args, "speculate", 0),
     exact=args.exact, cache_type=args.cache_type, quiet=args.quiet,
   )  # fmt: skip
 
@@ -253,9 +263,57 @@ def _sampling(args: Arguments) -> dict[str, Any]:
   return {name: getattr(args, name) for name in SAMPLING}
 
 
-def parser() -> argparse.ArgumentParser:
+def standard_input() -> str:
+  """All of standard input. Raises ValueError where it is closed, or no UTF-8."""
+  if sys.stdin is None:
+    raise ValueError("standard input is closed: expected a text there, or as an argument (--help)")
+  if sys.stdin.isatty():
+    print("the text, and then Ctrl-D on a line of its own:", file=sys.stderr)
+  bytes_of = getattr(sys.stdin, "buffer", None)
+  return sys.stdin.read() if bytes_of is None else decoded(bytes_of.read(), "standard input")
+
+
+def decoded(data: bytes, name: str) -> str:
+  """The text of a file. Raises ValueError for what is no UTF-8."""
+  try:
+    return data.decode("utf-8-sig").replace("\r\n", "\n")
+  except UnicodeDecodeError as error:
+    raise ValueError(
+      f"{name} is no UTF-8: byte {error.start} is {data[error.start]:#04x}. Convert it, with iconv for example"
+    ) from None
+
+
+def within(kind: type[int] | type[float], low: float, high: float = math.inf) -> Callable[[str], float]:
+  """The `type` of an argument that is a number of a range."""
+
+  def read(text: str) -> float:
+    try:
+      value = kind(text)
+    except ValueError:
+      value = math.nan
+    if not low <= value <= high:
+      raise argparse.ArgumentTypeError(f"{text!r:.40} is not {range_of(kind, low, high)}")
+    return value
+
+  return read
+
+
+def _stop_text(text: str) -> str:
+  if not text:
+    raise argparse.ArgumentTypeError("the text is empty: every answer would end before it begins")
+  return text
+
+
+class Parser(argparse.ArgumentParser):
+  """A command line that says what is wrong in a line, instead of all that there is."""
+
+  def error(self, message: str) -> NoReturn:
+    self.exit(2, f"{self.prog}: {message} (--help says what there is)\n")
+
+
+def parser() -> Parser:
   """The command line."""
-  made = argparse.ArgumentParser(prog="python -m tiny_llm", description="Local language models.")
+  made = Parser(prog="python -m tiny_llm", description="Local language models.")
   commands = made.add_subparsers(metavar="COMMAND", required=True)
   for name, (run, help, arguments) in COMMANDS.items():
     sub = commands.add_parser(name, help=help, description=run.__doc__)
@@ -265,7 +323,8 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--models", metavar="FOLDER", help="where names are looked up: TINY_LLM_MODELS, or ~/models")
     sub.add_argument("--url", help="fetch the file from there into that folder, unless it has it")
     what = "tokens of prompt and answer together (else as many as the model was trained for, but 4096 at most)"
-    sub.add_argument("--context", "-c", type=int, help=what)
+    least = 2 if name == "perplexity" else 1  # tokens, of which one is foretold
+    sub.add_argument("--context", "-c", type=within(int, least), metavar="N", help=what)
     arguments(sub)
   return made
 
@@ -282,12 +341,17 @@ def _of_loaded(sub: Parser) -> None:
 
 def _of_answers(sub: Parser) -> None:
   _of_loaded(sub)
-  sub.add_argument("--max-tokens", "-n", type=int, help="of an answer at most")
-  sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="an answer ends before it; repeatable")
-  sub.add_argument("--speculate", type=int, default=0, metavar="N", help="guess N tokens ahead from the text so far")
+  sub.add_argument("--max-tokens", "-n", type=within(int, 1), metavar="N", help="of an answer at most")
+  what = "an answer ends before it; repeatable"
+  sub.add_argument("--stop", action="append", default=[], type=_stop_text, metavar="TEXT", help=what)
+  _of_guesses(sub)
   for name in SAMPLING:
-    whole = name in ("top_k", "seed")
-    sub.add_argument(f"--{name.replace('_', '-')}", type=int if whole else float, help=HELP[name])
+    sub.add_argument(f"--{name.replace('_', '-')}", type=within(*BOUNDS[name]), metavar="N", help=HELP[name])
+
+
+def _of_guesses(sub: Parser) -> None:
+  what = "guess N tokens ahead from the text so far"
+  sub.add_argument("--speculate", type=within(int, 0), default=0, metavar="N", help=what)
 
 
 def _of_chat(sub: Parser) -> None:
@@ -311,13 +375,17 @@ def _of_perplexity(sub: Parser) -> None:
 
 
 def _of_bench(sub: Parser) -> None:
-  sub.add_argument("--prompt", type=int, default=128, metavar="N", help="tokens of the prompt (128)")
-  sub.add_argument("--slots", type=int, default=1, help="also so many slots at once, against one of them (1: not)")
-  sub.add_argument("--position", type=int, metavar="N", help="tokens that each slot has read (as many as the prompt)")
-  sub.add_argument("--slices", type=int, default=8, metavar="N", help="how often each is measured (8)")
+  count = within(int, 1)
+  sub.add_argument("--prompt", type=count, default=128, metavar="N", help="tokens of the prompt (128)")
+  what = "also so many slots at once, against one of them (1: not)"
+  sub.add_argument("--slots", type=count, default=1, metavar="N", help=what)
+  what = "tokens that each slot has read (as many as the prompt)"
+  sub.add_argument("--position", type=within(int, 0), metavar="N", help=what)
+  sub.add_argument("--slices", type=count, default=8, metavar="N", help="how often each is measured (8)")
   sub.add_argument("--processor", action="store_true", help="processor time of all threads: for busy machines")
   sub.add_argument("--against", choices=("llama-cpp",), help="measure it beside this (the extra `bench`)")
-  sub.add_argument("--threads", type=int, default=2, help="of llama.cpp (2); CPU_COUNT says how many are used here")
+  what = "of llama.cpp (2); CPU_COUNT says how many are used here"
+  sub.add_argument("--threads", type=count, default=2, metavar="N", help=what)
   sub.add_argument("--json", action="store_true")
   _of_loaded(sub)
 
@@ -329,14 +397,16 @@ def _of_embed(sub: Parser) -> None:
 
 def _of_serve(sub: Parser) -> None:
   sub.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
-  sub.add_argument("--port", type=int, default=8080, help="port (8080)")
+  sub.add_argument("--port", type=within(int, 0, 65535), default=8080, help="port (8080); 0: any that is free")
   sub.add_argument("--api-key", help="asked of everyone; better in TINY_LLM_API_KEY, as others see command lines")
   sub.add_argument(
     "--cors-origin", action="append", default=[], metavar="URL", help="of pages that may ask; repeatable"
   )
-  sub.add_argument("--slots", type=int, default=4, help="requests that are answered at once (4)")
-  sub.add_argument("--queue", type=int, default=64, help="requests that may wait; more get 503 (64)")
-  sub.add_argument("--speculate", type=int, default=0, metavar="N", help="guess N tokens ahead from the text so far")
+  what = "requests that are answered at once (4)"
+  sub.add_argument("--slots", type=within(int, 1), default=4, metavar="N", help=what)
+  what = "requests that may wait; more get 503 (64)"
+  sub.add_argument("--queue", type=within(int, 0), default=64, metavar="N", help=what)
+  _of_guesses(sub)
   _of_loaded(sub)
 
 
@@ -377,23 +447,37 @@ HELP = {
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs a command line. Without a command it is `chat`. The result is the exit status: 1 for what went wrong, which is
-  said on standard error; 130 after Ctrl-C."""
+  said on standard error, 2 (SystemExit) for a wrong command line; 130 after Ctrl-C."""
   line = list(sys.argv[1:] if argv is None else argv)
-  made = parser()
-  if line and line[0].startswith("-") and line[0] not in ("-h", "--help"):
+  if not line or (line[0].startswith("-") and line[0] not in ("-h", "--help")) or Path(line[0]).exists():
     line.insert(0, "chat")
-  args = made.parse_args(line)
+  args = parser().parse_args(line)
+  for name in ("stdout", "stderr"):
+    if getattr(sys, name) is None:  # closed: what is printed goes nowhere, instead of to the other or into an error
+      setattr(sys, name, open(os.devnull, "w"))
+  if isinstance(sys.stdout, io.TextIOWrapper):
+    sys.stdout.reconfigure(errors="replace")  # letters that a terminal does not have
   try:
+    args.path = _path(args)  # before standard input is read
     status: int = args.run(args)
+    sys.stdout.flush()
     return status
   except KeyboardInterrupt:
     return 130
   except BrokenPipeError:  # `| head`
-    sys.stderr.close()
+    _abandon_output()
     return 0
-  except (ValueError, OSError) as error:
-    print(f"tiny_llm: {error}", file=sys.stderr)
+  except (ValueError, OSError, MemoryError, BackendError) as error:
+    print(f"tiny_llm: {plain(error)}", file=sys.stderr)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+      _abandon_output()
     return 1
+
+
+def _abandon_output() -> None:
+  """What is still to be written goes nowhere: otherwise the interpreter tries it again at its end, and complains."""
+  with open(os.devnull, "wb") as nowhere:
+    os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

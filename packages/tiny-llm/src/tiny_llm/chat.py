@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
@@ -15,6 +17,7 @@ from tiny_llm.generate import ContextExceeded, Generation, Request
 from tiny_llm.sampling import SamplingOptions
 from tiny_llm.session import Session
 from tiny_llm.text.template import ChatTemplateError
+from tiny_tensor import BackendError, Context, OutOfMemory
 
 __all__ = ["Conversation", "chat"]
 
@@ -31,7 +34,8 @@ HELP = """\
 class Conversation:
   """Messages, and the model's answers to them, written to `out` as they come.
 
-  `messages` are those of OpenAI's API. An answer that Ctrl-C stopped stays in the conversation as far as it came.
+  `messages` are those of OpenAI's API. An answer that Ctrl-C stopped stays in the conversation as far as it came; if
+  nothing came, its question does not stay either.
   """
 
   def __init__(
@@ -57,12 +61,16 @@ class Conversation:
     """Writes the answer to `text`. Raises ChatTemplateError, or ContextExceeded where the conversation has become too
     long; it is as before then."""
     messages = [*self.messages, {"role": "user", "content": text}]
-    request = Request(self.session.prompt(messages), self.options, self.max_tokens, self.stop)
-    generation = self.session.engine.submit(request)
-    answer = write_answer(self.session, generation, self.out)
+    with interrupts() as interrupted:
+      request = Request(self.session.prompt(messages), self.options, self.max_tokens, self.stop)
+      generation = self.session.engine.submit(request)
+      answer = write_answer(self.session, generation, self.out, interrupted)
     print(file=self.out, flush=True)
     if generation.error is not None:
       raise generation.error
+    if not generation.generated:
+      self._say("stopped before the answer began: the question is forgotten")
+      return generation
     self.messages = [*messages, {"role": "assistant", "content": answer}]
     if not self.quiet:
       print(figures(generation), file=sys.stderr)
@@ -83,13 +91,14 @@ class Conversation:
     elif name in ("/save", "/load") and not rest:
       print(f"{name} FILE: which file?", file=sys.stderr)
     elif name == "/save":
-      Path(rest).expanduser().write_text(json.dumps(self.messages, ensure_ascii=False, indent=2) + "\n", "utf-8")
-      self._say(f"{len(self.messages)} messages in {rest}")
+      _file(rest).write_text(json.dumps(self.messages, ensure_ascii=False, indent=2) + "\n", "utf-8")
+      self._say(f"{counted(len(self.messages), 'message')} in {rest}")
     elif name == "/load":
-      self.messages = _messages(Path(rest).expanduser())
-      self._say(f"{len(self.messages)} messages")
+      self.messages = _messages(_file(rest))
+      self._say(counted(len(self.messages), "message"))
     else:
-      print(HELP if name == "/help" else f"there is no command {name}:\n{HELP}", file=sys.stderr)
+      unknown = f"there is no command {name} (a message that begins with / needs a space before it):\n"
+      print(HELP if name == "/help" else unknown + HELP, file=sys.stderr)
     return True
 
   def _say(self, text: str) -> None:
@@ -104,27 +113,29 @@ def chat(conversation: Conversation) -> None:
     import readline  # noqa: F401  # lines can be edited, and come back with the arrow keys
   except ImportError:  # Windows has that without
     pass
+  if isinstance(sys.stdin, io.TextIOWrapper):
+    sys.stdin.reconfigure(errors="replace")  # bytes that are no text must not end the conversation
   print("Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands", file=sys.stderr)
   while True:
     try:
       line = _read_message()
-    except KeyboardInterrupt:
-      print("\n(Ctrl-D or /exit leaves)", file=sys.stderr)
-      continue
-    except EOFError:
-      print(file=sys.stderr)
-      return
-    if not line.strip():
-      continue
-    try:
+      if not line.strip():
+        continue
       if not line.startswith("/"):
         conversation.ask(line)
       elif not conversation.command(line.strip()):
         return
+    except KeyboardInterrupt:
+      print("\n(Ctrl-D or /exit leaves)", file=sys.stderr)
+    except EOFError:
+      print(file=sys.stderr)
+      return
     except ContextExceeded as error:
       print(f"{error}: /reset begins anew, and --context at the start gives more room", file=sys.stderr)
-    except (ChatTemplateError, ValueError, OSError) as error:
-      print(f"{error}", file=sys.stderr)
+    except BrokenPipeError:  # nobody reads what is answered
+      raise
+    except (ChatTemplateError, ValueError, OSError, MemoryError, BackendError) as error:
+      print(plain(error), file=sys.stderr)
 
 
 def _read_message() -> str:
@@ -135,6 +146,27 @@ def _read_message() -> str:
   while not lines[-1].rstrip().endswith('"""'):
     lines.append(input("... "))
   return "\n".join(lines).rstrip()[:-3]
+
+
+def _file(name: str) -> Path:
+  try:
+    return Path(name).expanduser()
+  except RuntimeError:
+    raise ValueError(f"{name}: there is no such folder of a user") from None
+
+
+def plain(error: BaseException) -> str:
+  """What went wrong, in words: with the name of the file, and without the number of the error."""
+  if isinstance(error, OSError) and error.strerror:
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+  if isinstance(error, MemoryError | OutOfMemory):
+    return f"{str(error) or 'not enough memory'}. A smaller --context takes less"
+  return str(error)
+
+
+def counted(number: int, what: str) -> str:
+  """`1 token`, `2 tokens`."""
+  return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _messages(path: Path) -> list[dict[str, str]]:
@@ -155,15 +187,18 @@ def _is_text(value: object) -> bool:
   return isinstance(value, str)
 
 
-def write_answer(session: Session, generation: Generation, out: TextIO) -> str:
-  """Writes an answer as it comes, and gives it back. Ctrl-C ends it, and nothing else."""
+def write_answer(session: Session, generation: Generation, out: TextIO, interrupted: list[int]) -> str:
+  """Writes an answer as it comes, and gives it back. It ends when `interrupted` (`interrupts`) has something."""
   parts: list[str] = []
-  with interrupts() as interrupted:
+  with ExitStack() as stack:
     while generation.finish is None:
-      session.engine.step()
       if interrupted:
         session.engine.cancel(generation)
+      else:
+        session.engine.step()
       for piece in generation.take():
+        if not parts and out.isatty():
+          stack.enter_context(Context(PROGRESS=0))  # what shows that kernels are compiled would write over the answer
         parts.append(piece.text)
         out.write(shown(piece.text) if out.isatty() else piece.text)
       out.flush()
@@ -173,13 +208,15 @@ def write_answer(session: Session, generation: Generation, out: TextIO) -> str:
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
   """Ctrl-C puts something into the list instead of raising KeyboardInterrupt, which could come in the middle of a step
-  of the model; from the third on it raises again."""
+  of the model. The second is told what the third does: it ends the program, even if a step never ends."""
   came: list[int] = []
 
   def note(number: int, frame: FrameType | None) -> None:
     came.append(number)
+    if len(came) == 2:
+      os.write(2, b"\n(it stops after this step; Ctrl-C once more ends the program)\n")
     if len(came) > 2:
-      raise KeyboardInterrupt
+      raise SystemExit(130)
 
   try:
     before = signal.signal(signal.SIGINT, note)
@@ -203,11 +240,13 @@ def _controls(letter: str) -> bool:
 
 def figures(generation: Generation) -> str:
   """How fast an answer was, in a line."""
-  count, prompt = len(generation.generated), len(generation.prompt)
+  count, prompt, most = len(generation.generated), len(generation.prompt), generation.request.max_tokens
   first = generation.first_token or generation.ended
   rate = f", {(count - 1) / (generation.ended - first):.1f} tokens/s" if count > 1 and generation.ended > first else ""
   guessed = f", {generation.accepted} of {generation.drafted} guesses right" if generation.drafted else ""
+  full = generation.finish == "length" and (most is None or count < most)
   return (
-    f"[prompt {prompt} tokens, {generation.cached} of them cached; first token after "
-    f"{first - generation.submitted:.2f} s; answer {count} tokens{rate}{guessed}; {generation.finish}]"
+    f"[prompt {counted(prompt, 'token')}, {generation.cached} of them cached; first token after "
+    f"{first - generation.submitted:.2f} s; answer {counted(count, 'token')}{rate}{guessed}; "
+    f"{'the context is full' if full else generation.finish}]"
   )

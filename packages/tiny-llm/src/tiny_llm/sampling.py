@@ -26,6 +26,22 @@ __all__ = ["Sampler", "SamplingOptions", "TokenLogprob", "recommended"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+BOUNDS: dict[str, tuple[type[int] | type[float], float, float]] = {
+  "temperature": (float, 0, 10**6), "top_p": (float, 0, 1), "min_p": (float, 0, 1),
+  "repeat_penalty": (float, 1e-6, 10**6), "presence_penalty": (float, -(10**6), 10**6),
+  "frequency_penalty": (float, -(10**6), 10**6), "top_k": (int, 0, 1 << 31), "repeat_last_n": (int, -1, 1 << 31),
+  "seed": (int, 0, (1 << 64) - 1),
+}  # fmt: skip
+"""Options that are numbers: of which kind, the least and the most."""
+
+
+def range_of(kind: type[int] | type[float], low: float, high: float) -> str:
+  """What is expected, for errors: `an integer from 0 to 10`."""
+  what, ends = ("an integer" if kind is int else "a number"), (low, high)
+  first, last = (f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in ends)
+  return f"{what} from {first} to {last}" if high < math.inf else f"{what} of {first} at least"
+
+
 @dataclass(frozen=True)
 class SamplingOptions:
   """How a token is drawn; the defaults are llama.cpp's.
@@ -52,19 +68,13 @@ class SamplingOptions:
   seed: int | None = None
 
   def __post_init__(self) -> None:
-    bounds: dict[str, tuple[float, float]] = {
-      "temperature": (0, 1e6), "top_p": (0, 1), "min_p": (0, 1), "repeat_penalty": (1e-6, 1e6),
-      "presence_penalty": (-1e6, 1e6), "frequency_penalty": (-1e6, 1e6), "top_k": (0, 1 << 31),
-      "repeat_last_n": (-1, 1 << 31), "seed": (0, (1 << 64) - 1),
-    }  # fmt: skip
-    for name, (low, high) in bounds.items():
+    for name, (kind, low, high) in BOUNDS.items():
       value = getattr(self, name)
       if value is None and name == "seed":
         continue
-      whole = name in ("top_k", "repeat_last_n", "seed")
-      if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or not low <= value <= high:
-        kind = "an integer" if whole else "a number"
-        raise ValueError(f"{name} is {value!r:.60}: expected {kind} from {low:g} to {high:g}")
+      kinds = int if kind is int else (int, float)
+      if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        raise ValueError(f"{name} is {value!r:.60}: expected {range_of(kind, low, high)}")
     for token, bias in self.logit_bias.items():
       if type(token) is not int or isinstance(bias, bool) or not isinstance(bias, (int, float)) or math.isnan(bias):
         raise ValueError(f"logit_bias has {token!r:.20}: {bias!r:.20}, expected a number for the number of a token")

@@ -19,10 +19,12 @@ from tiny_llm.model import Chunk, load_model
 from tiny_llm.sampling import SamplingOptions, recommended
 from tiny_llm.text.template import ChatTemplate
 from tiny_llm.text.tokenizer import Tokenizer
+from tiny_tensor import Context
 from tiny_uop import EnvironmentVariable
 
 __all__ = ["Session", "find_model"]
 
+TERM = EnvironmentVariable("TERM", "kind of the terminal; on one that is `dumb` tiny-llm shows no progress")
 MODELS = EnvironmentVariable("TINY_LLM_MODELS", "folder in which tiny-llm looks for models; ~/models if not set")
 
 
@@ -58,6 +60,12 @@ def find_model(name: str, folder: Path | None = None, url: str | None = None) ->
   found = [file for file in files if wanted and _letters(called(file)).startswith(wanted)]
   if len(found) == 1:
     return found[0]
+  if path.is_dir():
+    there = ", ".join(file.name for file in sorted(path.glob("*.gguf"))) or "no .gguf file"
+    raise FileNotFoundError(
+      f"{path} is a folder with {there}, and without config.json: expected a GGUF file, or a folder with config.json, "
+      "safetensors and tokenizer.json"
+    )
   there = ", ".join(file.name for file in found or files) or "nothing"
   if found:
     raise ValueError(f"{name} may be any of {there} in {folder}: say more of the name")
@@ -180,12 +188,16 @@ class Waiting:
   """
 
   def __init__(self, what: str, quiet: bool = False) -> None:
-    self.what, self._shown, self._share = what, not quiet and sys.stderr.isatty(), 0.0
+    self.what, self._share = what, 0.0
+    # a dumb terminal cannot take a line away
+    self._shown = not quiet and sys.stderr is not None and sys.stderr.isatty() and TERM.get() != "dumb"
     self._done = threading.Event()
+    self._alone = Context(PROGRESS=0)  # what shows that kernels are compiled would write into the same line
     self._thread = threading.Thread(target=self._count, daemon=True)
 
   def __enter__(self) -> Waiting:
     if self._shown:
+      self._alone.__enter__()
       self._thread.start()
     return self
 
@@ -197,6 +209,7 @@ class Waiting:
     self._done.set()
     if self._shown:
       self._thread.join()
+      self._alone.__exit__()
       sys.stderr.write("\r\x1b[K")
       sys.stderr.flush()
 
