@@ -89,7 +89,13 @@ def variables_of(calls: Iterable[UOp]) -> set[str]:
 
 def updated_by(calls: Iterable[UOp]) -> set[UOp]:
   """The BUFFERs that CALLs write."""
-  return {argument_buffer(call.src[1 + slot]) for call in calls for slot in written_slots(call)}
+  slots: dict[UOp, set[int]] = {}  # many calls are of few kernels, and finding it out looks through all of one
+  found: set[UOp] = set()
+  for call in calls:
+    if (written := slots.get(call.src[0])) is None:
+      written = slots[call.src[0]] = written_slots(call)
+    found.update(argument_buffer(call.src[1 + slot]) for slot in written)
+  return found
 
 
 def argument_buffer(argument: UOp) -> UOp:
