@@ -71,8 +71,16 @@ def test_generate(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
 def test_perplexity(path: Path, tmp_path: Path, capsys: Capture) -> None:
   text = tmp_path / "text.txt"
   text.write_text("Hello world, this is a text of some tokens. " * 12)
-  assert main(["perplexity", str(path), str(text), "-c", "48", "--json", "--quiet"]) == 0
-  found: dict[str, Any] = json.loads(capsys.readouterr().out)
+  said = []
+  for line in (
+    [str(path), str(text), "-c", "48"],
+    [str(path), "-c", "48", str(text)],
+    ["-c48", "-m", str(path), str(text)],
+  ):
+    assert main(["perplexity", *line, "--json", "--quiet"]) == 0
+    said.append(capsys.readouterr().out)
+  assert len(set(said)) == 1
+  found: dict[str, Any] = json.loads(said[0])
   model, tokenizer = talker(path, context=48)
   tokens, losses = tokenizer.encode(text.read_text()), []
   for start in range(0, len(tokens) - 47, 48):
@@ -108,10 +116,14 @@ def test_tokenize(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
 def test_info(path: Path, capsys: Capture) -> None:
   assert main(["info", str(path), "--json", "-c", "100"]) == 0
   found = json.loads(capsys.readouterr().out)
-  assert found["architecture"] == "llama" and found["tokenizer"] == "gpt2 smollm" and found["chat_template"] == "yes"
+  assert found["architecture"] == "llama" and found["tokenizer"] == "gpt2 smollm" and found["chat_template"] is True
   assert found["sizes"]["layers"] == 2 and found["quantisation"].keys() == {"F32"}
+  held = found["memory"]
+  assert held["weights"] == sum(found["quantisation"].values()) == 4 * found["parameters"]
+  assert held["keys_and_values"] == 2 * 2 * 2 * 2 * 16 * 100 and held["at_least"] == held["weights"] + 25_600
   assert main(["info", str(path)]) == 0
-  assert "kv heads 2" in capsys.readouterr().out
+  out = capsys.readouterr().out
+  assert "kv heads 2" in out and "F32 0.8 MB" in out and "chat template    yes" in out
 
 
 def test_models_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +160,10 @@ def test_a_model_from_a_url_that_was_given(path: Path, tmp_path: Path) -> None:
   assert find_model("", tmp_path, url=url) == found  # it is there, and nobody is asked
 
 
-def test_what_goes_wrong_is_said_in_a_line(path: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_what_goes_wrong_is_said_in_a_line(
+  path: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+  monkeypatch.setitem(sys.modules, "llama_cpp", None)
   files = {"empty.gguf": b"", "text.gguf": b"Hello", "half.gguf": path.read_bytes()[: path.stat().st_size // 2]}
   for name, data in {**files, "latin.txt": b"caf\xe9"}.items():
     (tmp_path / name).write_bytes(data)
@@ -170,6 +185,7 @@ def test_what_goes_wrong_is_said_in_a_line(path: Path, tmp_path: Path, capsys: C
       (["perplexity", str(path), str(tmp_path / "none.txt")], "none.txt: No such file"),
       (["perplexity", str(path), str(tmp_path / "latin.txt")], "latin.txt is no UTF-8: byte 3 is 0xe9"),
       (["bench", str(path), "--position", "9"], "expected --slots of 2 at least"),
+      (["bench", str(path), "--prompt", "4", "--against", "llama-cpp"], "pip install tiny-llm[bench]"),
       (["serve", str(path), "--port", port], f"cannot listen at 127.0.0.1:{port}: Address already in use"),
     ]:
       assert main([*line, "--quiet"] if line[:1] in (["generate"], ["serve"]) else line) == 1

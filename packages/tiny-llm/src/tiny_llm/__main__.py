@@ -11,6 +11,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -198,14 +199,24 @@ def run_info(args: Arguments) -> int:
     return 0
   for name, value in found.items():
     if isinstance(value, dict):
-      value = ", ".join(f"{key} {item}" for key, item in value.items())
-    print(f"{name.replace('_', ' '):16s} {value}")
+      names = {key: key if name == "quantisation" else key.replace("_", " ") for key in value}
+      value = ", ".join(f"{names[key]} {_amount(name, item)}" for key, item in value.items())
+    print(f"{name.replace('_', ' '):16s} {_amount(name, value)}")
   return 0
 
 
+def _amount(name: str, value: Any) -> str:
+  """A value of `info_of` for people."""
+  if name in ("memory", "quantisation") and isinstance(value, int):
+    return f"{value / 1e6:,.1f} MB"
+  if isinstance(value, bool):
+    return "yes" if value else "no"
+  return f"{value / 1e6:,.1f} M" if name == "parameters" else str(value)
+
+
 def info_of(checkpoint: Checkpoint, context: int | None = None, cache_type: str = "f16") -> dict[str, Any]:
-  """What `info` prints. Memory is at least that of the weights as they are in the file, and of keys and values as
-  `cache_type` for `context` tokens; some weights are held in a second form for products."""
+  """What `info` prints; amounts of memory are bytes. It is at least that of the weights as they are in the file, and of
+  keys and values as `cache_type` for `context` tokens; some weights are held in a second form for products."""
   from tiny_llm.architectures import ARCHITECTURES
 
   metadata, arch = checkpoint.metadata, checkpoint.text("general.architecture")
@@ -219,25 +230,23 @@ def info_of(checkpoint: Checkpoint, context: int | None = None, cache_type: str 
     "file": str(checkpoint.path),
     "name": str(metadata.get("general.name", "")),
     "architecture": arch if arch in ARCHITECTURES else f"{arch} (not known here: it cannot be loaded)",
-    "parameters": f"{parameters / 1e6:,.1f} M",
-    "context": f"{trained} trained, {length} reserved",
-    "quantisation": {kind: f"{size / 1e6:,.1f} MB" for kind, size in kinds.most_common()},
+    "parameters": parameters,
+    "context": {"trained": trained, "reserved": length},
+    "quantisation": dict(kinds.most_common()),
     "tokenizer": f"{metadata.get('tokenizer.ggml.model')} {metadata.get('tokenizer.ggml.pre', '')}".strip(),
-    "chat_template": "yes" if isinstance(metadata.get("tokenizer.chat_template"), str) else "no",
+    "chat_template": isinstance(metadata.get("tokenizer.chat_template"), str),
   }
   if arch in ARCHITECTURES:
     from tiny_llm.architectures import config_of
 
     config = config_of(checkpoint)
-    cache = CACHE_TYPES[cache_type] / 8 * 2 * config.layers * config.kv_heads * config.head_dim * length
+    cache = int(CACHE_TYPES[cache_type] * 2 * config.layers * config.kv_heads * config.head_dim * length / 8)
     found["sizes"] = {
-      "layers": config.layers, "dim": config.dim, "heads": config.heads, "kv heads": config.kv_heads,
+      "layers": config.layers, "dim": config.dim, "heads": config.heads, "kv_heads": config.kv_heads,
       "vocabulary": config.vocabulary,
     }  # fmt: skip
-    found["memory"] = {
-      "at least": f"{(checkpoint.nbytes() + cache) / 1e6:,.0f} MB", "weights": f"{checkpoint.nbytes() / 1e6:,.0f} MB",
-      "keys and values": f"{cache / 1e6:,.0f} MB",
-    }  # fmt: skip
+    weights = checkpoint.nbytes()
+    found["memory"] = {"at_least": weights + cache, "weights": weights, "keys_and_values": cache}
   return found
 
 
@@ -311,19 +320,36 @@ class Parser(argparse.ArgumentParser):
     self.exit(2, f"{self.prog}: {message} (--help says what there is)\n")
 
 
+class Command(Parser):
+  """What follows the name of a command; options may also stand between MODEL and FILE."""
+
+  _intermixed = False
+
+  def parse_known_args(  # type: ignore[override]
+    self, args: Sequence[str] | None = None, namespace: Arguments | None = None
+  ) -> tuple[Arguments, list[str]]:
+    if self._intermixed:  # which asks this again, for options and for the rest
+      return super().parse_known_args(args, namespace)
+    self._intermixed = True
+    return self.parse_known_intermixed_args(args, namespace)
+
+
 def parser() -> Parser:
   """The command line."""
-  made = Parser(prog="python -m tiny_llm", description="Local language models.")
-  commands = made.add_subparsers(metavar="COMMAND", required=True)
+  what = "Local language models. Without a command it is chat; `COMMAND --help` says what a command takes."
+  lines = partial(argparse.HelpFormatter, max_help_position=30)
+  made = Parser(prog="python -m tiny_llm", description=what, formatter_class=lines)
+  commands = made.add_subparsers(metavar="COMMAND [MODEL]", required=True, parser_class=Command)
   for name, (run, help, arguments) in COMMANDS.items():
-    sub = commands.add_parser(name, help=help, description=run.__doc__)
+    sub = commands.add_parser(name, help=help, description=run.__doc__, formatter_class=lines)
     sub.set_defaults(run=run)
     sub.add_argument("name", nargs="?", metavar="MODEL", help="a GGUF file, or the name of one in the folder of models")
     sub.add_argument("--model", "-m", help="the same")
     sub.add_argument("--models", metavar="FOLDER", help="where names are looked up: TINY_LLM_MODELS, or ~/models")
     sub.add_argument("--url", help="fetch the file from there into that folder, unless it has it")
-    what = "tokens of prompt and answer together (else as many as the model was trained for, but 4096 at most)"
-    least = 2 if name == "perplexity" else 1  # tokens, of which one is foretold
+    what, least = "tokens of prompt and answer together (as many as the model was trained for, 4096 at most)", 1
+    if name == "perplexity":
+      what, least = "tokens of a window (512)", 2  # of which one is foretold
     sub.add_argument("--context", "-c", type=within(int, least), metavar="N", help=what)
     arguments(sub)
   return made

@@ -36,7 +36,7 @@ def bench_model(
 ) -> dict[str, Any]:  # fmt: skip
   """Figures of a model file: tokens per second of `prefill` and `decode`, the `floor` of decode (tokens per second at
   which the weights alone would be read), and shares. With `threads` llama.cpp is measured beside it, with so many
-  (needs llama-cpp-python, ImportError without it), and there are ratios: above 1 this is faster.
+  (needs llama-cpp-python, ValueError without it), and there are ratios: above 1 this is faster.
 
   With several `slots`, tokens after `position` others (the prompt's, if it is None) are decoded for one slot
   (`slot_decode`) and for all at once (`slots_decode`, tokens of all per second); `slots_ratio` is the second by the
@@ -111,7 +111,10 @@ def _kept_bytes(config: Config, cache_type: str) -> float:
 
 def _llama(path: Path, tokens: list[int], prompt: int, threads: int) -> dict[str, Slice]:
   """The same by llama.cpp."""
-  from llama_cpp import Llama
+  try:
+    from llama_cpp import Llama
+  except ImportError as error:
+    raise ValueError(f"{error}: the comparison needs `pip install tiny-llm[bench]`") from None
 
   model = Llama(
     str(path), n_ctx=2 * prompt + STEPS * 2, n_threads=threads, n_threads_batch=threads, n_batch=prompt,
