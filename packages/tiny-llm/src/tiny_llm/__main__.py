@@ -201,7 +201,8 @@ def run_info(args: Arguments) -> int:
     if isinstance(value, dict):
       names = {key: key if name == "quantisation" else key.replace("_", " ") for key in value}
       value = ", ".join(f"{names[key]} {_amount(name, item)}" for key, item in value.items())
-    print(f"{name.replace('_', ' '):16s} {_amount(name, value)}")
+    if value != "":
+      print(f"{name.replace('_', ' '):16s} {_amount(name, value)}")
   return 0
 
 
