@@ -303,6 +303,7 @@ def test_results_of_calls_are_read(client: openai.OpenAI) -> None:
     ("tools", "x"), ("tools", [WEATHER, WEATHER]), ("tool_choice", "required"), ("tool_choice", "sometimes"),
     ("modalities", ["audio"]), ("store", True), ("audio", {}), ("best_of", 2), ("reasoning_effort", "high"),
     ("mirostat", 2), ("chat_template_kwargs", 3), ("chat_template_kwargs", {"messages": []}),
+    ("max_completion_tokens", 5),
   ],
 )  # fmt: skip
 def test_fields_are_honoured_or_refused(http: httpx.Client, field: str, value: Any) -> None:

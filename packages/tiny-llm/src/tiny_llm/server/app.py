@@ -196,7 +196,10 @@ class Server:
       raise Refused("chat_template_kwargs: expected an object of the template's variables", "chat_template_kwargs")
     schema = schema_of(body.take("response_format"))
     count = body.integer("max_tokens", None, 1, 1 << 31)
-    count = body.integer("max_completion_tokens", count, 1, 1 << 31)
+    newer = body.integer("max_completion_tokens", None, 1, 1 << 31)
+    if None not in (count, newer):
+      raise Refused("max_tokens and max_completion_tokens are one thing: give one of them", "max_tokens")
+    count = newer if count is None else count
     body.neutral(modalities=(["text"],), service_tier=("auto", "default"), store=(False,))
     if schema is not None and tools is not None and tools.forced:
       raise Refused("response_format and a tool_choice that asks for a call contradict each other", "response_format")
