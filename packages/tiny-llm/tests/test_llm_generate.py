@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tiny_llm.generate import ContextExceeded, Engine, Generation, Request, _StopTexts
 from tiny_llm.model import Chunk, Model
 from tiny_llm.sampling import SamplingOptions
+from tiny_llm.session import Session
 from tiny_llm.text.tokenizer import Tokenizer
 
 GREEDY = SamplingOptions(temperature=0)
@@ -258,3 +260,24 @@ def test_text_is_held_back_only_while_a_stop_text_may_begin_in_it(parts: list[st
     assert shown == read[: min(place for stop in stops if (place := read.find(stop)) >= 0)]
   else:
     assert shown + texts.end() == whole
+
+
+def test_what_long_prompts_need_in_between_is_given_back(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+  """And what short ones need stays: graphs that lose it are made ready anew."""
+  freed: list[int] = []
+  monkeypatch.setattr(engine.model, "free_intermediates", lambda: freed.append(len(engine.running)))
+  monkeypatch.setattr("tiny_llm.generate.LONG", 30)
+  run(engine, Request(list(range(5, 34)), GREEDY, 3, ignore_ends=True))
+  assert freed == []
+  run(engine, Request(list(range(6, 40)), GREEDY, 3, ignore_ends=True))
+  assert freed == [1]  # while its answer is made
+
+
+def test_a_warm_session_has_captured_what_messages_need(tmp_path: Path) -> None:
+  session = Session(write_talker(tmp_path / "talker.gguf"), context=128, quiet=True)
+  try:
+    session.warm(quiet=True)
+    captured = {name for name, read in session.engine.model._read.items() if read.captured is not None}
+    assert captured == {(1, "last"), (16, "last")}
+  finally:
+    session.close()

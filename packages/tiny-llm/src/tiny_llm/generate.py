@@ -30,6 +30,9 @@ PREFILL = 128
 """Tokens of prompts that are read in one step at most: others wait for their next token meanwhile."""
 WORTH_COPYING = 16
 """Tokens that another slot must have in common with a prompt beyond what a free one has, so that they are copied."""
+LONG = 512
+"""Positions up to which what reading a prompt needs in between stays for the next: giving it back costs 8 ms, as graphs
+are made ready anew. Scores over more positions take more memory than that is worth."""
 
 
 class ContextExceeded(ValueError):
@@ -189,7 +192,7 @@ class Engine:
     self._slots = [_Slot(number) for number in range(model.slots)]
     self._numbers = itertools.count()
     self._prompts = False
-    """Whether prompts were read of which the model may still have intermediates."""
+    """Whether long prompts were read of which the model may still have intermediates."""
 
   @property
   def running(self) -> list[Generation]:
@@ -257,7 +260,8 @@ class Engine:
     for wanted, group in chunks.items():
       if group:
         self._read(group, wanted)
-    self._prompts |= any(len(tokens) > WORTH_COPYING for group in chunks.values() for _, tokens in group)
+    read = [(slot, tokens) for group in chunks.values() for slot, tokens in group]
+    self._prompts |= any(len(tokens) > WORTH_COPYING and slot.length > LONG for slot, tokens in read)
     if self._prompts and all(slot.generation is None or slot.decodes for slot in self._slots):
       self.model.free_intermediates()
       self._prompts = False

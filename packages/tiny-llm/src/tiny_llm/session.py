@@ -15,7 +15,7 @@ from typing import Any
 from tiny_llm.files.checkpoint import Checkpoint, open_checkpoint
 from tiny_llm.files.folder import is_folder
 from tiny_llm.generate import Engine, Request
-from tiny_llm.model import Chunk, load_model
+from tiny_llm.model import FEW, PIECES, Chunk, load_model
 from tiny_llm.sampling import SamplingOptions, recommended
 from tiny_llm.text.template import ChatTemplate
 from tiny_llm.text.tokenizer import Tokenizer
@@ -24,6 +24,8 @@ from tiny_uop import EnvironmentVariable
 
 __all__ = ["Session", "find_model"]
 
+WARM = (1, FEW, 1, FEW, PIECES[0])
+"""Tokens that are read before the first question. The second call of a function captures it."""
 TERM = EnvironmentVariable("TERM", "kind of the terminal; on one that is `dumb` tiny-llm shows no progress")
 MODELS = EnvironmentVariable("TINY_LLM_MODELS", "folder in which tiny-llm looks for models; ~/models if not set")
 
@@ -113,11 +115,12 @@ class Session:
     return self.checkpoint.name
 
   def warm(self, quiet: bool = False) -> None:
-    """Compiles what reading a prompt and a token need, so that the first answer need not."""
+    """Compiles what reading a prompt and a token need, so that the first answer need not, and captures what short ones
+    need: before that, a message of 40 tokens takes five times as long."""
     model = self.engine.model
     with Waiting("compiling", quiet) as waiting:
-      for done, count in enumerate((1, 16, 128)):
-        waiting.show(done / 3)
+      for done, count in enumerate(WARM):
+        waiting.show(done / len(WARM))
         if count < model.context:
           read = model.step if model.config.architecture.causal else model.states
           read([Chunk(0, 0, [0] * count)])
