@@ -6,9 +6,12 @@ import os
 import re
 from typing import NamedTuple
 
-from tiny_runtime import Binary
+from nv_tools import differences
+
+from tiny_runtime import Binary, CompileError
 from tiny_runtime.conformance.compile_only import CompileOnly
 from tiny_runtime_nv import CUDA, Arch, ptxas
+from tiny_runtime_nv.kernel_driver.backend import NV
 from tiny_runtime_nv.shared_memory import at_launch
 from tiny_uop.updates import GPU_UPDATES
 
@@ -43,3 +46,13 @@ def _assembles(binary: Binary) -> None:
 
 BACKEND = CompileOnly(CUDA, ARCH, _assembles, Arch.parse(ARCH).shared_memory, GPU_UPDATES)
 """For the conformance kit: every kernel is compiled and assembled, and run by REF."""
+
+
+def _as_the_tools_say(binary: Binary) -> None:
+  """Raises CompileError for a cubin of which our reader says something else than NVIDIA's tools."""
+  if wrong := differences(binary, ARCH):
+    raise CompileError("; ".join(wrong), binary.source)
+
+
+TOOLS = CompileOnly(NV, ARCH, _as_the_tools_say, BACKEND.local_memory, GPU_UPDATES)
+"""For the conformance kit: every kernel is a cubin, which is held against what cuobjdump and nvdisasm say of it."""

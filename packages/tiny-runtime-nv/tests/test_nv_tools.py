@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
+import nv_assembler
 import pytest
 from nv_tools import COMPUTE, WINDOWS, differences, disassembled, found, generation
 
-from tiny_runtime import Binary
+from tiny_runtime import Binary, CompileError
 from tiny_runtime.conformance.standard import STANDARD
 from tiny_runtime.hcq import Launch
 from tiny_runtime_nv import ARCHS, Arch, ptxas
@@ -89,3 +90,13 @@ def test_what_differs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
   assert "shared memory" in changed(shared=4096)[0]
   assert "stack" in changed(about=replace(about, stack=16))[0]
   assert "which nobody writes" in changed(about=replace(about, parameters=(0x210, 0)))[-1]
+
+
+def test_the_kit_holds_each_cubin_against_the_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+  """`hatch run ptxas:tools`: what differs of one of its kernels is an error of the compiler."""
+  compiler = nv_assembler.TOOLS.compiler(nv_assembler.ARCH)
+  compiler.compile(STANDARD["elementwise"]())
+  real = NVKernel.placed
+  monkeypatch.setattr(NVKernel, "placed", lambda kernel: real(kernel)[::-1])
+  with pytest.raises(CompileError, match="elementwise: code: "):
+    compiler.compile(STANDARD["elementwise"]())
