@@ -148,6 +148,31 @@ def test_packets_round_trip(name: str, data: st.DataObject) -> None:
     assert [(p.kind, p.value) for p in found][: len(made)] == [(p.kind, p.value) for p in made]
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_long_traces(name: str) -> None:
+  """Packets of all sizes, 100 KB of them; then one that is none, and every place where the last may be cut off."""
+  of, random = layout(name), np.random.default_rng(0)
+  kinds = [kind for kind in of.kinds if of.by_low_byte[int(kind.pattern, 2)] == of.kinds.index(kind)]
+  kinds = [kind for kind in kinds if kind.bits > 8 and kind.name not in ("LAYOUT", "TIMESTAMP")]
+  made = [HEADS[name]]
+  made += [Packet(kinds[n], kinds[n].packed()) for n in random.integers(0, len(kinds), 25000)]
+  raw = encode(made)
+  found = decode(raw)
+  assert [found.layout.kinds[n] for n in found.kinds[: len(made)]] == [packet.kind for packet in made]
+  assert found.at[: len(made)].tolist() == np.cumsum([0, *[packet.kind.bits for packet in made[:-1]]]).tolist()
+  for cut in range(1, 10):
+    some = decode(raw[:-cut])
+    whole = found.at + [of.kinds[n].bits for n in found.kinds] <= 8 * (len(raw) - cut)
+    assert (some.at == found.at[whole]).all() and some.rest == 8 * (len(raw) - cut) - (
+      int(found.at[whole][-1]) + of.kinds[found.kinds[whole][-1]].bits
+    )
+  if none := [byte for byte in range(256) if of.by_low_byte[byte] < 0]:
+    wrong, at = bytearray(raw), next(int(p) for p in found.at[20000:] if p % 8 == 0)
+    wrong[at // 8] = none[0]
+    with pytest.raises(TraceError, match=f"bit {at} of the trace .* no packet begins with {none[0]:08b}"):
+      decode(bytes(wrong))
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([*HEADS, ""]))
 def test_any_bytes_are_read_or_refused(data: bytes, head: str) -> None:

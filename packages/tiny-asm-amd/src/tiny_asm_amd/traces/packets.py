@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from tiny_asm_amd.errors import TraceError
 from tiny_asm_amd.traces.layouts import Kind, Layout, layout_of
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 16
+_TOGETHER = 3
+"""Doublings: 8 packets are one step of the loop that goes from packet to packet."""
 _SHORT = 4
 """Cycles that TS_SHORT tells on top of its field."""
 _CDNA_CYCLES = 4
@@ -71,14 +73,11 @@ class Packets:
 
   def field(self, name: str, number: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int64]:
     """A field of packets, 0 where their kind has none."""
-    kinds, low = self.kinds[number], self.low[number]
-    found = np.zeros(len(kinds), np.int64)
-    for n, kind in enumerate(self.layout.kinds):
-      if name in kind.fields:
-        highest, lowest = kind.fields[name]
-        mine = kinds == n
-        mask = np.uint64((1 << min(highest - lowest + 1, 63)) - 1)
-        found[mine] = (low[mine] >> np.uint64(lowest) & mask).astype(np.int64)
+    places = [kind.fields.get(name, (-1, 0)) for kind in self.layout.kinds]
+    shifts = np.array([lowest for _, lowest in places], np.uint64)
+    masks = np.array([(1 << min(highest - lowest + 1, 63)) - 1 for highest, lowest in places], np.uint64)
+    kinds = self.kinds[number]
+    found: NDArray[np.int64] = (self.low[number] >> shifts[kinds] & masks[kinds]).astype(np.int64)
     return found
 
   def counts(self) -> dict[str, int]:
@@ -119,36 +118,49 @@ def decode(data: bytes | memoryview) -> Packets:
   unit = layout.unit
   padded = np.frombuffer(bytes(data) + bytes(16), np.uint8)
   kind_of = np.array(layout.by_low_byte, np.int16)
-  sizes = np.array([kind.bits // unit for kind in layout.kinds] + [0], np.int16)  # the last is that of kind -1
+  sizes = np.array([kind.bits // unit for kind in layout.kinds] + [0], np.int32)  # the last is that of kind -1
   total = len(data) * 8 // unit
-  places: list[int] = []
+  places: list[NDArray[np.int64]] = []
   kinds: list[NDArray[np.int16]] = []
   position = 0
   for begin in range(0, total, _BLOCK):
     end = min(begin + _BLOCK, total)
     here = _low_bytes(padded, begin, end, unit)
     numbers = kind_of[here]
-    steps = sizes[numbers].tolist()
-    found: list[int] = []
-    add = found.append
-    place, length = position - begin, end - begin
-    while place < length:
-      step = steps[place]
-      if not step:
-        bit = (begin + place) * unit
-        raise TraceError(f"bit {bit} of the trace ({layout.name}): no packet begins with {here[place]:08b}")
-      add(place)
-      place += step
+    found, place = _starts(sizes[numbers], position - begin, int(sizes.max()))
+    if place < end - begin:
+      bit = (begin + place) * unit
+      raise TraceError(f"bit {bit} of the trace ({layout.name}): no packet begins with {here[place]:08b}")
     position = begin + place
     kinds.append(numbers[found])
-    places += [begin + each for each in found] if begin else found
+    places.append(found.astype(np.int64) + begin)
   kind_numbers = np.concatenate(kinds).astype(np.uint8)
-  at = np.array(places, np.int64) * unit
-  rest = 0
+  at = np.concatenate(places) * unit
+  rest = len(data) * 8 - total * unit
   if position > total:  # the last packet is cut off
     rest = len(data) * 8 - int(at[-1])
     kind_numbers, at = kind_numbers[:-1], at[:-1]
   return _packets(layout, padded, kind_numbers, at, rest)
+
+
+def _starts(steps: NDArray[np.int32], first: int, longest: int) -> tuple[NDArray[np.int32], int]:
+  """Where packets begin, from `first` on, and where they lead: behind the end, or to what is no packet. `steps` go from
+  each place to the next packet: 0 where none begins, `longest` at most."""
+  length = len(steps)
+  once = np.arange(length + longest, dtype=np.int32)  # places behind the end lead to themselves
+  once[:length] += steps
+  often = once
+  for _ in range(_TOGETHER):
+    often = often[often]
+  leads, found, place, last = often.data, list[int](), first, -1
+  while place < length and place != last:
+    found.append(place)
+    place, last = leads[place], place
+  rows = [np.array(found, np.int32)]
+  while len(rows) < 1 << _TOGETHER:
+    rows.append(once[rows[-1]])
+  starts = np.stack(rows, 1).ravel()
+  return starts[starts < length], place
 
 
 def encode(packets: Iterable[Packet]) -> bytes:
