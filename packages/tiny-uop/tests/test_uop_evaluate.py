@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiny_uop import DType, GroupOp, Ops, UOp, dtypes, evaluate, exec_alu, truncate
-from tiny_uop.evaluate import threefry
+from tiny_uop.evaluate import evaluator, threefry
 
 NUMPY_BINARY: dict[Ops, Callable[[Any, Any], Any]] = {
   Ops.ADD: operator.add, Ops.SUB: operator.sub, Ops.MUL: operator.mul, Ops.MAX: np.maximum, Ops.AND: operator.and_,
@@ -181,3 +181,33 @@ class TestEvaluate:
     for _ in range(50_000):
       u = u + u  # a tree of 2**50000 leaves
     assert evaluate(u, {"d": 1}) == 0
+
+
+_INDEX_OPS = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.MAX)
+
+
+class TestEvaluator:
+  """The same as `evaluate`, for several expressions and many values."""
+
+  x, y = UOp.variable("x", 0, 50), UOp.variable("y", -20, 20)
+
+  @given(st.integers(0, 2**32), st.lists(st.tuples(st.integers(0, 50), st.integers(-20, 20)), min_size=1, max_size=3))
+  def test_random_expressions_as_evaluate(self, seed: int, values: list[tuple[int, int]]) -> None:
+    random = Random(seed)
+    nodes = [self.x, self.y, *[UOp.const(dtypes.index, n) for n in (-3, 0, 1, 7)]]
+    for _ in range(random.randrange(12)):
+      a, b, c, d = (random.choice(nodes) for _ in range(4))
+      nodes += [(a < b).where(c, d), UOp(random.choice(_INDEX_OPS), dtypes.index, (a, b))]
+    wanted = random.choices(nodes, k=3)
+    found = evaluator(wanted)
+    for x, y in values:
+      assert found({"x": x, "y": y, "unused": 1}) == [evaluate(u, {"x": x, "y": y}) for u in wanted]
+
+  def test_errors(self) -> None:
+    assert evaluator([UOp.const(dtypes.index, 4), self.x])({"x": 3}) == [4, 3]
+    with pytest.raises(KeyError, match=r"no value for VARIABLE \('x', 0, 50\)"):
+      evaluator([self.x + 1])({"y": 1})
+    with pytest.raises(ValueError, match=r"'x' is 51, outside its bounds \[0, 50\]"):
+      evaluator([self.x + 1])({"x": 51})
+    with pytest.raises(ValueError, match="an expression of variables has no RANGE of dtype index"):
+      evaluator([UOp.range(8, 0) + self.x])

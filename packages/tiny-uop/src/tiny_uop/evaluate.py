@@ -209,6 +209,41 @@ def evaluate(uop: UOp, env: Mapping[UOp, Value] | Mapping[str, Value] | None = N
   raise _leaf_error(uop, values)
 
 
+def evaluator(uops: Sequence[UOp]) -> Callable[[Mapping[str, int]], list[Any]]:
+  """`evaluate` of several scalar expressions, for values of their variables by name: for who does it many times. Raises
+  ValueError for a node other than constants, variables and elementwise operations; what it gives raises as `evaluate`
+  does."""
+  slots: dict[UOp, int] = {}
+  known: list[Any] = []
+  variables: list[tuple[int, UOp]] = []
+  steps: list[tuple[Callable[..., Any], list[int]]] = []
+  nodes = dict.fromkeys(node for uop in uops for node in uop.toposort)
+  leaves = [node for node in nodes if node.op in (Ops.CONST, Ops.VARIABLE)]
+  for node in (*leaves, *[node for node in nodes if node.op not in (Ops.CONST, Ops.VARIABLE)]):
+    slots[node] = len(slots)
+    if node.op is Ops.VARIABLE:
+      variables.append((slots[node], node))
+    if node.op in (Ops.CONST, Ops.VARIABLE):
+      known.append(node.arg)
+    elif node.op in GroupOp.Elementwise and node.src and node.dtype.count == 1:
+      steps.append((scalar_function(node.op, node.dtype, node.src[0].dtype), [slots[s] for s in node.src]))
+    else:
+      raise ValueError(f"an expression of variables has no {node.op.name} of dtype {node.dtype}")
+  wanted = [slots[uop] for uop in uops]
+
+  def found(values: Mapping[str, int]) -> list[Any]:
+    made = [*known]
+    for slot, variable in variables:
+      if (name := variable.arg[0]) not in values:
+        raise _leaf_error(variable, {})
+      made[slot] = _checked(variable, values[name])
+    for function, sources in steps:
+      made.append(function(*[made[n] for n in sources]))
+    return [made[n] for n in wanted]
+
+  return found
+
+
 def _node_value(node: UOp, values: dict[UOp, Value]) -> Value | None:
   if node.op is Ops.CONST:
     constant: Value = node.arg

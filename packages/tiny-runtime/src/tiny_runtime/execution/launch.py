@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
-from tiny_runtime.binary import IR_ONLY, Binary, not_for
+from tiny_runtime.binary import IR_ONLY, Binary, Sizes, not_for
 from tiny_runtime.buffer import Buffer, buffer_of
 from tiny_runtime.compile_cache import compile_cached, kernel_name, settings_key
 from tiny_runtime.contract import Memory, Program
@@ -28,7 +28,7 @@ from tiny_uop.origins import Origin, origins_of
 class Loaded:
   """A kernel compiled and loaded on one device, with its launch sizes computed as far as they are known."""
 
-  __slots__ = ("_fixed", "_last", "binary", "key", "name", "opened", "program", "uses")
+  __slots__ = ("_fixed", "_last", "_sizes", "binary", "key", "name", "opened", "program", "uses")
 
   def __init__(self, opened: OpenDevice, binary: Binary, program: Program, kernel: UOp) -> None:
     self.opened = opened
@@ -41,17 +41,19 @@ class Loaded:
     self.uses = [(p.slot, p.read, p.written or not p.read) for p in binary.params]
     """(number of the argument, whether it is read, whether it is written)."""
     sizes = (*binary.global_size, *binary.local_size, binary.ops, binary.nbytes)
-    self._fixed = None if any(size.variables for size in sizes) else binary.sizes({})
-    self._last: tuple[list[int], tuple[tuple[int, ...], tuple[int, ...], int, int]] | None = None
+    symbolic = any(size.variables for size in sizes)
+    self._sizes = binary.sizes_by_values() if symbolic else binary.sizes
+    self._fixed = None if symbolic else binary.sizes({})
+    self._last: tuple[list[int], Sizes] | None = None
 
-  def sizes(self, values: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+  def sizes(self, values: Mapping[str, int]) -> Sizes:
     """Global size, local size, operations and bytes for these values of the variables."""
     if self._fixed is not None:
       return self._fixed
     # the layers of a model launch one kernel many times, with the same values
     given, last = [values[name] for name in self.binary.variables], self._last
     if last is None or last[0] != given:
-      self._last = last = given, self.binary.sizes(values)
+      self._last = last = given, self._sizes(values)
     return last[1]
 
 
@@ -102,7 +104,7 @@ class Values:
 
   __slots__ = ("integers", "sizes")
   integers: list[int]
-  sizes: tuple[tuple[int, ...], tuple[int, ...], int, int]
+  sizes: Sizes
 
 
 class KernelLaunch:
@@ -136,7 +138,7 @@ class KernelLaunch:
     return self.values.integers
 
   @property
-  def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+  def sizes(self) -> Sizes:
     """Global size, local size, operations and bytes."""
     return self.values.sizes
 
@@ -222,7 +224,7 @@ class CopyLaunch:
       )
 
   @property
-  def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+  def sizes(self) -> Sizes:
     """As those of a kernel: no grid, no operations, and the bytes read and written."""
     return (), (), 0, 2 * self.buffers[0].nbytes
 
