@@ -196,3 +196,45 @@ def test_what_is_forgotten_is_computed_again() -> None:
     assert [(u, u.key, u.vmin, u.vmax, u.ranges) for u in top.toposort] == asked
   finally:
     del x.__dict__["of somebody else"], loop.__dict__["of somebody else"]
+
+
+def test_threads_forget_what_others_ask_for() -> None:
+  loop = UOp.range(8, 4712)
+  top = (loop * 3 + x) * 5
+  for n in range(20):
+    top = (top + n).maximum(x) * (n % 3 + 2)
+  asked = [(u.key, u.vmin, u.vmax, u.ranges, u.toposort) for u in top.toposort]
+  threads, failures = 4, list[BaseException]()
+  start, over = threading.Barrier(threads), threading.Event()
+  x.__dict__["of somebody else"] = 1
+
+  def ask(rounds: int) -> None:
+    for _ in range(rounds):
+      assert [(u.key, u.vmin, u.vmax, u.ranges, u.toposort) for u in top.toposort] == asked
+      assert top.key == asked[-1][0]
+
+  def run(number: int) -> None:
+    start.wait()
+    try:
+      if number < 2:
+        ask(40)
+      while number >= 2 and not over.is_set():
+        forget(top)
+    except BaseException as error:
+      failures.append(error)
+    finally:
+      if number < 2:
+        over.set()
+
+  interval = sys.getswitchinterval()
+  sys.setswitchinterval(1e-6)
+  try:
+    running = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
+    for thread in running:
+      thread.start()
+    for thread in running:
+      thread.join()
+  finally:
+    sys.setswitchinterval(interval)
+    del x.__dict__["of somebody else"]
+  assert not failures

@@ -75,8 +75,8 @@ class recursive(cached[T]):
       if stack[-1] is top:
         known[name] = compute(top)
         stack.pop()
-    known = node.__dict__
-    return known[name] if name in known else compute(node)  # another thread may have called `forget`
+    found = node.__dict__.get(name, stack)  # in one look: another thread may call `forget`
+    return compute(node) if found is stack else found
 
 
 def kept(compute: Callable[[UOp], T]) -> Callable[[UOp], T]:
@@ -102,11 +102,12 @@ def forget(node: UOp) -> None:
   For graphs that live long and are hardly looked at any more: it takes more memory than the nodes."""
   for below in node._below:
     known = below.__dict__
-    # a node inside of a loop is in no tensor's graph, so that no thread keeps anything else in it meanwhile
-    if known.get("_around") and _answers.issuperset(known):
+    names = list(known)  # in one step: another thread may keep something meanwhile
+    # a node inside of a loop is in no tensor's graph, so that no thread keeps anything of somebody else in it
+    if known.get("_around") and _answers.issuperset(names):
       known.clear()
     else:
-      for name in _answers.intersection(known):
+      for name in _answers.intersection(names):
         known.pop(name, None)
 
 
