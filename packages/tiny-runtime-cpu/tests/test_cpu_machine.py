@@ -90,7 +90,9 @@ def test_arch_is_text_and_back() -> None:
   for sve in (Arch("aarch64-linux", "a64fx", "+sve", "", 0, 512), Arch("aarch64-linux", "a64fx", "+sve", "", 64, 512)):
     assert Arch.parse(str(sve)) == sve
   divided = replace(arch, threads=64)
-  assert Arch.parse(str(divided)) == divided and str(divided).removesuffix(":64") == str(replace(arch, threads=0))
+  assert Arch.parse(str(divided)) == divided
+  fixed = replace(divided, scalable_bits=0)
+  assert str(fixed).removesuffix(":64") == str(replace(fixed, threads=0))
   for wrong in ("", "x86_64:::16M:many"):
     with pytest.raises(ValueError, match="not a CPU arch"):
       Arch.parse(wrong)
@@ -184,7 +186,7 @@ def test_a_process_in_a_control_group_of_this_machine() -> None:
     code = "from tiny_runtime_cpu.host import cpu_limit; print(cpu_limit())"
     command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group), sys.executable, "-c", code]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.stdout.strip() == "1", done.stderr
   finally:
     group.rmdir()

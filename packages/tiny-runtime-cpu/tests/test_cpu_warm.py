@@ -68,7 +68,7 @@ def process(cache: Path, *processor: str) -> Found:
   """Run the program with a folder of caches, as on another processor if one is given."""
   environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "TINY_CACHE": ""}
   command = [sys.executable, "-c", PROGRAM, *processor]
-  result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+  result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
   assert result.returncode == 0, result.stderr
   return Found(*json.loads(result.stdout))
 

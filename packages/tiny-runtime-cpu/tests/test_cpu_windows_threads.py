@@ -16,7 +16,7 @@ import pytest
 
 from tiny_runtime.llvm import compile_object
 from tiny_runtime_cpu import pool
-from tiny_runtime_cpu.host import Arch
+from tiny_runtime_cpu.host import Arch, host_arch
 from tiny_runtime_cpu.pool import Functions, Pool, needed, pool_source
 
 HERE = Path(__file__).parent
@@ -52,6 +52,9 @@ def over_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ct
   """Windows' functions, which pools use meanwhile."""
   if COMPILER is None or os.name != "posix":
     pytest.skip("the functions that stand for Windows' need a C compiler, and POSIX threads")
+  made_for = subprocess.run([COMPILER, "-dumpmachine"], capture_output=True, text=True, check=True).stdout
+  if Arch(made_for, "", "").family != host_arch().family:
+    pytest.skip(f"the C compiler is for another processor, {made_for.strip()}")
   library = tmp_path / "windows.so"
   subprocess.run(
     [COMPILER, "-O1", "-shared", "-fPIC", "-pthread", "-o", library, HERE / "windows_threads.c"], check=True
