@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from codegen_kernels import Case, check, data, garbage, param
+import pytest
+from codegen_kernels import Case, check, data, garbage, kernel, loop, over, param
 
 from tiny_codegen import LLVMRenderer, build_program, cpu_target
 from tiny_codegen.opt.beam import before_opts
 from tiny_codegen.opt.vectors import choose_opts
-from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
+from tiny_uop import AxisType, Context, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
 WIDE = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
 
@@ -100,3 +101,17 @@ def test_lanes_that_lie_far_apart_are_one_register(run_kernel: Any) -> None:
   (out, *_) = run_kernel(kernel, [garbage(channels), values, scales])
   expected = (values[:, :, 0].astype(np.float64) ** 2).sum(0) * scales
   np.testing.assert_allclose(out, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int32])
+def test_vectors_of_loops_that_a_value_does_not_depend_on(dtype: DType, run_kernel: Any) -> None:
+  """A sum of equal terms, and a result that is stored again and again, beside another loop that is a vector."""
+  i, j, k = loop(8, 0), loop(4, 1), over(4, 2)
+  value = param(1, 8, dtype).index(i).load().reduce(Ops.ADD, k)
+  x = data(8, dtype=dtype)
+  opts = (Opt(OptOps.VECTOR, 2, 0), Opt(OptOps.VECTOR, 0, 0))
+  summed = run_kernel(kernel(param(0, 8, dtype).index(i).store(value).end(i)), (garbage(8, dtype=dtype), x), opts)
+  np.testing.assert_allclose(summed[0], 4 * x, rtol=1e-6)
+  again = kernel(param(0, 8, dtype).index(i).store(param(1, 8, dtype).index(i).load()).end(i, j))
+  opts = (Opt(OptOps.VECTOR, 1, 0), Opt(OptOps.VECTOR, 0, 0))
+  np.testing.assert_array_equal(run_kernel(again, (garbage(8, dtype=dtype), x), opts)[0], x)

@@ -47,7 +47,9 @@ def _one_at_a_time(root: UOp) -> UOp:
 def _two_axes(root: UOp) -> tuple[UOp, Ops] | None:
   closed_by = {r: u.op for u in root.toposort if u.op in CLOSERS for r in u.src[1:]}
   for u in root.toposort:
-    axes = [r for r in u.ranges if kind(r) is AxisType.VECTOR]
+    # what is closed may not depend on the loop, as a sum of equal terms
+    loops = u.ranges.union(u.src[1:]) if u.op in CLOSERS else u.ranges
+    axes = [r for r in loops if kind(r) is AxisType.VECTOR]
     if len(axes) > 1:
       # an output axis makes the better vector: it needs no combining at the end
       axes.sort(key=lambda r: (closed_by.get(r) is not Ops.REDUCE, -r.arg[0]))
