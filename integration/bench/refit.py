@@ -6,7 +6,7 @@
 Each sum of products is compiled as the cost model ranks its tilings first, and measured (see `tilings.py`). The figures
 (`tiny_codegen.CostModel`, which says their units) and the clock are then such that the estimates come closest to the
 times: least squares of logarithms, by Gauss-Newton steps, with a weight that keeps figures at their defaults on which
-nothing depends. Put what comes out into `cpu_cost` of `cost_model.py`, and look at `tilings.py` again.
+nothing depends. Put what comes out into `CORES` of `processors.py`, and look at `tilings.py` again.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from codegen_machine import Machine
 
 from tiny_codegen import LLVMRenderer, LLVMTarget, PassContext, compile_kernel, cpu_target
 from tiny_codegen.compile import run_passes
-from tiny_codegen.cost_model import cpu_cost
 from tiny_codegen.pipeline import PASSES
+from tiny_codegen.processors import core
 from tiny_codegen.render.llvm.target import BY_LANE
 from tiny_uop import AxisType, DType, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
@@ -22,7 +22,7 @@ llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 
 ARM = cpu_target("aarch64-unknown-linux-gnu", "neoverse-n1", ("+neon", "+dotprod"))
-COST = cpu_cost("x86_64", "znver5", 512)
+COST = core("x86_64", "znver5", 512).cost
 BEFORE = PASSES[: [p.name for p in PASSES].index("linearise")]
 
 

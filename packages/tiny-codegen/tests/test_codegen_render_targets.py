@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 import pytest
 from codegen_elementwise import info_of, lower
 
+from tiny_codegen.processors import CORES
 from tiny_codegen.render import LLVMRenderer, cpu_target
 from tiny_uop import DType, GroupOp, Ops, UOp, dtypes
 
@@ -94,6 +95,24 @@ def test_capabilities_follow_from_features() -> None:
   assert dtypes.float16 in renderer("arm64").target.native_dtypes
   assert renderer("x86-64-v3").target.lanes(dtypes.float32) == 8
   assert cpu_target("riscv64-linux").target.vector_bits == 128
+
+
+def test_figures_are_those_of_a_processor_or_of_others_like_it() -> None:
+  features = ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+avx512bf16")
+  intel, later, zen, narrow = (
+    cpu_target("x86_64-linux-gnu", name, listed)
+    for name, listed in (
+      ("sapphirerapids", features),
+      ("not-known-yet", features),
+      ("znver5", features),
+      ("znver5", ()),
+    )
+  )
+  assert later.target == intel.target and later.target.cost == CORES["x86", 512].cost
+  assert zen.target.cost == CORES["znver5", 512].cost and narrow.target.cost == CORES["x86", 128].cost
+  assert [t.dots[-1].rate for t in (intel, zen)] == [0.25, 1.0]
+  arm = cpu_target("aarch64-linux-gnu", "znver5-of-another-maker")
+  assert arm.target.cost == CORES["arm", 128].cost
 
 
 def test_a_call_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,6 @@ fits figures to them.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tiny_uop.records import dataclass
 
 CACHE_LINE = 64
@@ -23,7 +21,7 @@ ROOM = 7 / 8
 class CostModel:
   """What a core takes for multiplying, loading, packing and storing. Times are in cycles of a core."""
 
-  # *** of a core: `cpu_cost` has other figures for some ***
+  # *** of a core: `CORES` in `processors.py` has other figures for some ***
 
   multiply_adds: float = 2.0
   """Vectors that are multiplied and added in a cycle."""
@@ -213,27 +211,3 @@ class CostModel:
   """Rows of a tile that are read in a cycle."""
   matrix_rows_beyond: float = 18.0
   """Bytes of rows a cycle from beyond the first level: lines of many rows, not fetched ahead."""
-
-
-def cpu_cost(arch: str, cpu: str, vector_bits: int) -> CostModel:
-  """The figures of a processor from its architecture and name, as LLVM has them: measured on Granite Rapids, Zen 3 (the
-  same with vectors of 256 bits), Zen 4 and Zen 5."""
-  wide = vector_bits == 512
-  # With AVX2 each scalar takes an instruction and a register of its own; with two multiply-adds of 512 bits a cycle
-  # Intel's cores slow down for each load besides.
-  loads = 1.4 if arch in ("x86_64", "amd64") and vector_bits == 256 else 2.0
-  if arch in ("aarch64", "arm64") and vector_bits > 128:  # A64FX, by its manual: two units of 512 bits, nine cycles
-    return CostModel(latency=9.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8))
-  if arch in ("aarch64", "arm64"):  # cores that start four multiply-adds in a cycle, each of a register
-    return CostModel(
-      multiply_adds=4.0, loads=3.0, latency=4.0, word_products=1.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8)
-    )
-  cost = CostModel(loads=loads, load_cycles=0.35 if wide else 0.0, scattered=(1.3, 1.8), beyond=(1.8, 1.8))
-  if cpu == "znver5":  # it hides the time of its second level, so that packing pays later
-    cost = replace(cost, load_cycles=0.2 if wide else 0.0, piece_cycles=15.0, copy_block=0.7, packed_in_first_tile=0.2)
-    return replace(cost, scattered=(1.05, 1.3), beyond=(1.3, 1.05))
-  if (
-    cpu == "znver4"
-  ):  # its units have 256 bits ("Software Optimization Guide for the AMD Zen4 Microarchitecture", 2.11)
-    return replace(cost, multiply_adds=1.0 if wide else 2.0, load_cycles=0.0, scattered=(1.05, 1.2))
-  return cost

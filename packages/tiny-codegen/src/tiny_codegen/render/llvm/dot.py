@@ -31,9 +31,9 @@ def _x86(product: DotProduct, name: str, sizes: tuple[int, ...], rate: float = 1
   return DotInstruction(product, tuple([(bits // 32, f"llvm.x86.{name}.{bits}") for bits in sizes]), rate, True)
 
 
-def x86_dot_products(on: frozenset[str], cpu: str) -> tuple[DotInstruction, ...]:
-  """Those of an x86 processor with these features. All of them are exact, or round as IEEE 754 asks, but for the one of
-  bfloat16, which takes and gives numbers below 2**-126 as 0 (Intel's manual, volume 2, VDPBF16PS).
+def x86_dot_products(on: frozenset[str], bfloat16: float) -> tuple[DotInstruction, ...]:
+  """Those of an x86 processor with these features; `bfloat16` is the rate of that one. All of them are exact, or round
+  as IEEE 754 asks, but for it, which takes and gives numbers below 2**-126 as 0 (Intel's manual, volume 2, VDPBF16PS).
   """
   found = []
   if "avxvnniint8" in on:
@@ -53,9 +53,7 @@ def x86_dot_products(on: frozenset[str], cpu: str) -> tuple[DotInstruction, ...]
     names = (*wide, (8, "llvm.x86.avx2.pmadd.wd"), (4, "llvm.x86.sse2.pmadd.wd"))
     found.append(DotInstruction(DotProduct(S16, S16, S32), names, 0.5, words=False, adds=False))
   if "avx512bf16" in on and "avx512vl" in on:
-    # Intel's processors start one in the time of four multiply-adds (measured on Emerald Rapids), AMD's in that of one
-    rate = 1.0 if cpu.startswith("znver") else 0.25
-    found.append(_x86(BFLOAT16, "avx512bf16.dpbf16ps", (512, 256, 128), rate))
+    found.append(_x86(BFLOAT16, "avx512bf16.dpbf16ps", (512, 256, 128), bfloat16))
   return tuple(found)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tiny_codegen.cost_model import cpu_cost
-from tiny_codegen.processors import ARM, X86, packed_bytes, processor, usual_caches
+from tiny_codegen.processors import ARM, X86, core, packed_bytes, processor, usual_caches
 from tiny_codegen.render.llvm.copies import AsyncCopy
 from tiny_codegen.render.llvm.dot import DotInstruction, arm_dot_products, x86_dot_products
 from tiny_codegen.render.llvm.instructions import AVX512, Instruction
@@ -111,7 +110,10 @@ def cpu_target(
   has = processor(arch, on, scalable_bits)
   scalable = arch in ARM and has.vector_bits > 128
   ops = LLVM_OPS if has.rounding else LLVM_OPS - {Ops.TRUNC}  # LLVM would call libm
-  dots = x86_dot_products(on, cpu) if arch in X86 else arm_dot_products(on) if arch in ARM and not scalable else ()
+  its = core(arch, cpu, has.vector_bits)
+  dots = (
+    x86_dot_products(on, its.bfloat16) if arch in X86 else arm_dot_products(on) if arch in ARM and not scalable else ()
+  )
   tiles = x86_matrix_products(on) if arch == "x86_64" else ()
   instructions = AVX512 if has.masks else ()
   caches = caches or usual_caches(has.vector_bits)
@@ -132,7 +134,7 @@ def cpu_target(
     has_streaming=arch in ("x86_64", "amd64"),
     limits=Limits(shared_memory=packed_bytes(caches)),
     caches=caches,
-    cost=cpu_cost(arch, cpu, has.vector_bits),
+    cost=its.cost,
     dot_products=(*[(d.product, d.rate) for d in dots], *[(t.product, t.rate) for t in tiles]),
   )
   return LLVMTarget(
