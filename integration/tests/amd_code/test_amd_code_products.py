@@ -4,7 +4,9 @@ chapters on WMMA and MFMA. Products of what one lane has, in words or their halv
 
 from __future__ import annotations
 
+import ctypes
 import re
+import struct
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -15,8 +17,9 @@ from amd_code_machine import CHIPS, Function, Words, applied, drawn, lanes, laun
 from test_amd_code_instructions import exact_fma
 from test_amd_code_sparse import NARROW, coded, words
 
+from gpu_model.amd_code.emulator import Fault, Launch, run
 from gpu_model.toolchain import compiler
-from tiny_asm_amd import Isa, s, v
+from tiny_asm_amd import Isa, Kernel, assemble, s, v
 from tiny_asm_amd.table import LIKE, family_of, table
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
@@ -210,6 +213,38 @@ def test_accumulators() -> None:
   x = drawn("u32", 0, 64)
   moves = ["v_accvgpr_write_b32 a3, v2", "v_accvgpr_read_b32 v20, a3"]
   assert (applied("gfx942", lambda r, to: moves, [x], "u32") == x).all()
+
+
+FILES = [
+  ("gfx90a", 8, 4, 4, 4), ("gfx90a", 32, 24, 24, 8), ("gfx942", 512, 256, 256, 256), ("gfx950", 16, 16, 16, 0),
+  ("gfx908", 12, 4, 12, 12), ("gfx900", 16, 4, 16, 0),
+]  # fmt: skip
+"""Chip, registers that COMPUTE_PGM_RSRC1 gives, ACCUM_OFFSET in 3; vector registers and accumulators that there are:
+from gfx90a on they are one file, before that two of one size."""
+
+
+@pytest.mark.parametrize(("chip", "total", "offset", "vectors", "accumulators"), FILES)
+def test_registers_that_the_descriptor_gives(
+  chip: str, total: int, offset: int, vectors: int, accumulators: int
+) -> None:  # fmt: skip
+  granule = 4 if chip in ("gfx900", "gfx908") else 8
+  descriptor = bytearray(Kernel.of(chip, "test", ["s_endpgm"]).descriptor(0))
+  struct.pack_into("<I", descriptor, 44, offset // 4 - 1)
+  descriptor[48] = descriptor[48] & 0xC0 | total // granule - 1
+
+  def used(line: str) -> None:
+    code = assemble(f"{line}\ns_endpgm", chip) + bytes(64)
+    room = ctypes.create_string_buffer(code, len(code))
+    place = ctypes.addressof(room)
+    run(Launch(chip, place, 0, 0, bytes(descriptor), 0, 0, (1, 1, 1), (64, 1, 1), [(place, place + len(code))]))
+
+  for kind, count, write in (("v", vectors, "v_mov_b32 v{}, 1"), ("a", accumulators, "v_accvgpr_write_b32 a{}, 1")):
+    if kind == "v" or chip != "gfx900":
+      if count:
+        used(write.format(count - 1))
+      if count < 256:
+        with pytest.raises(Fault, match=f"{kind}{count} is more than the descriptor asks for: {count} registers"):
+          used(write.format(count))
 
 
 @pytest.mark.parametrize("size", [16, 32])

@@ -249,9 +249,10 @@ def _given(launch: Launch, family: str) -> _Launch:
   segments = properties & 0b100001 if segmented else 0
   if properties & 0b100111 & ~segments or preload:
     raise Unknown(f"a descriptor with properties {properties:#x}, {preload:#x}")
-  vectors = (8 if family == "cdna" or properties >> 10 & 1 else 4) * ((rsrc1 & 63) + 1)
-  accumulators = 0
-  if family == "cdna":
+  unified = family == "cdna" and launch.chip not in ("gfx900", "gfx908")
+  vectors = (8 if unified or properties >> 10 & 1 else 4) * ((rsrc1 & 63) + 1)
+  accumulators = vectors if launch.chip == "gfx908" else 0
+  if unified:  # one file, of which the part behind ACCUM_OFFSET is accumulators
     direct = 4 * ((rsrc3 & 63) + 1)
     vectors, accumulators = direct, max(0, vectors - direct)
   users = rsrc2 >> 1 & 31
