@@ -61,7 +61,7 @@ def test_generate(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
   assert main([*line, "-p", "Hello world"]) == 0
   out, err = capsys.readouterr()
   assert err == "" and len(out) > 1
-  piped(monkeypatch, "Hello world")
+  piped(monkeypatch, "Hello world\n")  # as `echo` writes it: the line goes on
   assert main([*line, "--echo"]) == 0
   assert capsys.readouterr().out == f"Hello world{out}"
   assert main([*line, "-p", "Hello world", "--stop", out[2:4]]) == 0

@@ -22,6 +22,7 @@ from llm_servers import PATIENCE, Running, ended
 
 from tiny_llm.generate import Request
 from tiny_llm.sampling import SamplingOptions
+from tiny_llm.server import listen
 from tiny_llm.session import Session
 from tiny_llm.text.template import ChatTemplate
 
@@ -464,6 +465,20 @@ def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
     process.wait(PATIENCE)
     assert process.stderr is not None
     process.stderr.close()
+
+
+def test_addresses_to_listen_at() -> None:
+  sockets = listen("localhost", 0)  # of IPv4 and IPv6, where the machine has both
+  try:
+    (port,) = {each.getsockname()[1] for each in sockets}
+    assert port
+    with pytest.raises(ValueError, match=f"cannot listen at localhost:{port}: Address already in use.*another --port"):
+      listen("localhost", port)
+    with pytest.raises(ValueError, match="192.0.2.1:0: it is no address of this machine"):
+      listen("192.0.2.1", 0)  # which is for documents, RFC 5737
+  finally:
+    for each in sockets:
+      each.close()
 
 
 # *** many at once ***

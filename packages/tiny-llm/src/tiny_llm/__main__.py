@@ -56,7 +56,7 @@ def run_chat(args: Arguments) -> int:
 
 def run_generate(args: Arguments) -> int:
   """A text goes on: `--prompt`, or standard input."""
-  text = args.prompt if args.prompt is not None else standard_input()
+  text = args.prompt if args.prompt is not None else standard_input().removesuffix("\n")
   session = _session(args)
   tokens = session.tokenizer.encode(text, parse_special=args.special)
   request = Request(
@@ -80,7 +80,7 @@ def run_generate(args: Arguments) -> int:
 def run_embed(args: Arguments) -> int:
   """The embedding of a text, as JSON: of the model's states after its last norm the mean, or what the file says, of
   length 1."""
-  text = args.text if args.text is not None else standard_input()
+  text = args.text if args.text is not None else standard_input().removesuffix("\n")
   session = _session(args)
   print(json.dumps(session.embed(text)))
   session.close()
