@@ -206,9 +206,11 @@ class Tokenizer:
       return token
     return default if default is not None and default < len(self._tokens) else None
 
-  def _vocabulary(self) -> dict[str, int]:
+  def _vocabulary(self, keys: Mapping[str, object]) -> dict[str, int]:
     """Token to id, without what is no text: a control token is never merged from a user's characters."""
-    return {text: i for i, text in enumerate(self._tokens) if self._types[i] not in (CONTROL, UNKNOWN)}
+    tokens = keys["tokens"]
+    assert isinstance(tokens, Sequence)
+    return {text: i for i, (text, kind) in enumerate(zip(tokens, self._types)) if kind not in (CONTROL, UNKNOWN)}
 
   def _byte_level(self, keys: Mapping[str, object], unknown: int | None) -> Backend:
     name = keys.get("pre", "default")
@@ -222,7 +224,7 @@ class Tokenizer:
       raise TokenizerError("tokenizer.ggml.merges: expected a list of strings, found none")
     # A part may begin with a space.
     pairs = [(merge[:cut], merge[cut + 1 :]) for merge in merges if (cut := merge.find(" ", 1)) > 0]
-    backend = Backend(BPE(self._vocabulary(), pairs, ignore_merges=pre.whole_words))
+    backend = Backend(BPE(self._vocabulary(keys), pairs, ignore_merges=pre.whole_words))
     steps: list[Any] = [Split(Regex(pattern), "isolated") for pattern in pre.patterns]
     backend.pre_tokenizer = Steps([*steps, ByteLevel(add_prefix_space=False, use_regex=False)])
     return backend
@@ -231,7 +233,7 @@ class Tokenizer:
     scores = _numbers(keys, "scores", len(self._tokens))
     if scores is None:
       raise TokenizerError("tokenizer.ggml.scores: expected a number for each token, found none")
-    texts = {text: i for text, i in self._vocabulary().items() if self._types[i] != BYTE}
+    texts = {text: i for text, i in self._vocabulary(keys).items() if self._types[i] != BYTE}
     merges = [
       (-scores[i], len(text[:cut]), text[:cut], text[cut:])
       for text, i in texts.items()
@@ -240,7 +242,7 @@ class Tokenizer:
     ]
     pairs = [(left, right) for *_, left, right in sorted(merges)]
     name = None if unknown is None else self._tokens[unknown]
-    vocabulary = self._vocabulary() | ({} if name is None or unknown is None else {name: unknown})
+    vocabulary = self._vocabulary(keys) | ({} if name is None or unknown is None else {name: unknown})
     return Backend(BPE(vocabulary, pairs, byte_fallback=True, unk_token=name))
 
   def _word_piece(self, keys: Mapping[str, object], unknown: int | None) -> Backend:
