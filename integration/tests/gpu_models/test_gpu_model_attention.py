@@ -125,3 +125,27 @@ def test_gradients_are_two_kernels(gpu: str, kind: str, causal: bool) -> None:
   for got, wanted in zip(found, formula, strict=True):
     error = ERRORS[kind] * max(1.0, float(np.abs(wanted).max()))
     np.testing.assert_allclose(got, wanted, rtol=ERRORS[kind], atol=error)
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize("wanted", ["v", pytest.param("qkv", marks=pytest.mark.nightly)])
+def test_gradients_of_a_sum(gpu: str, wanted: str) -> None:
+  """What comes back to the results is a number: rows leave no more than their maxima and sums, and one number each."""
+  length, seen, size, width = 70, 53, 20, 16
+  with on(gpu):
+    shapes = {"q": (length, size), "k": (seen, size), "v": (seen, width)}
+    given = {name: of("float32", n, 2, *shape) for n, (name, shape) in enumerate(shapes.items())}
+    for name in wanted:
+      given[name].requires_grad_()
+    given["q"].scaled_dot_product_attention(given["k"], given["v"]).sum().backward()
+    results = [grad for name in wanted if (grad := given[name].grad) is not None]
+    calls = plan_tensors(results)[0].src
+    params = [u.dtype for call in calls for u in call.src[0].toposort if u.op is Ops.PARAM]
+    assert max(t.size for t in params if isinstance(t, PtrDType)) < length * seen
+    results[0].realize(*results[1:])
+    found = dict(zip(wanted, [x.numpy() for x in results], strict=True))
+    a, b, c = (x.numpy() for x in given.values())
+  formula = gradients_by_the_formula(a, b, c, np.ones((2, length, width)), 1 / math.sqrt(size), "none", False)
+  for name, want in zip("qkv", formula[1:], strict=True):
+    if name in wanted:
+      np.testing.assert_allclose(found[name], want, rtol=1e-5, atol=1e-5 * max(1.0, float(np.abs(want).max())))

@@ -26,6 +26,7 @@ _ALU_CAP = 1000
 _TRIAL_NODES = 300
 HEAVY = frozenset({*GroupOp.Transcendental, Ops.SQRT, Ops.THREEFRY})
 MEMORY = frozenset({Ops.BUFFER, Ops.AFTER})
+NO_VALUE = frozenset({Ops.STORE, Ops.SINK, Ops.DEVICE})
 
 
 class Below(IntEnum):
@@ -207,7 +208,7 @@ class CostTable:
     # places that a sum picks elements by are read from memory; other tables are computed where they are wanted
     places = {s for u in nodes if u.op in GroupOp.Compare for s in u.src}
     for u in nodes:
-      if u.op in _NO_VALUE:
+      if u.op in NO_VALUE:
         continue
       self.views[u] = view_of(u, self.views.get(u.src[0]) if u.src else None)
       self.repeated[u] = repeated_axes(u, self.repeated)
@@ -271,6 +272,3 @@ class CostTable:
       max(s.below for s in sources),
       any(s.positional for s in sources),
     )
-
-
-_NO_VALUE = frozenset({Ops.STORE, Ops.SINK, Ops.DEVICE})

@@ -54,14 +54,15 @@ def block_of(w: WeightedSum, room: Room) -> Block | None:
   """The blocks of a kernel that is worth its while on a device with so much room: there are rows enough, near memory
   holds a block, and what each block does again is cheap. None where it is not."""
   long, wide = extent(w.lane), extent(w.j)
-  if (values := w.values) is None or long * wide < candidates.LEAST_SCORES:
+  if long * wide < candidates.LEAST_SCORES:
     return None
   sides = [(extent(u.src[1]), *pair) for u in w.sums() if (pair := w.sides(u)) is not None]
-  cheap = _work(values) <= CHEAP and all(_work(u) <= CHEAP for *_, u in sides)
+  values = [w.values] if w.values is not None else []
+  cheap = all(_work(u) <= CHEAP for u in values) and all(_work(u) <= CHEAP for *_, u in sides)
   if not cheap or min(terms for terms, *_ in sides) < LEAST_TIMES:
     return None
-  size = math.prod(map(extent, w.columns))
-  theirs = [(size, values), *[(n, u) for n, _, u in sides]]
+  size = math.prod(map(extent, w.columns)) * len(values)
+  theirs = [*[(size, u) for u in values], *[(n, u) for n, _, u in sides]]
 
   def near(block: Block) -> int:
     """Bytes of near memory."""
@@ -72,7 +73,7 @@ def block_of(w: WeightedSum, room: Room) -> Block | None:
     each = pair = w.dtype.itemsize
     if block.shared:
       pair += sum(u.dtype.itemsize for u in w.across())
-      pair += bytes_of(values) if w.rounded is as_read(values).dtype else 0
+      pair += sum(bytes_of(u) for u in values if w.rounded is as_read(u).dtype)
     row = (size + 3) * each + sum(n * bytes_of(u) for n, u, _ in sides) + block.columns * pair
     column = sum(n * bytes_of(u) for n, u in theirs if block.shared or not is_read(u))
     return row * block.rows + column * block.columns
@@ -129,7 +130,7 @@ def block_of_gradients(w: WeightedSum, sums: Sequence[UOp], results: Sequence[Pa
   if (
     len(sides) < len(sums)
     or any(not is_read(u) for *_, u in sides)
-    or any(not is_read(r.values) or r.dtype is not w.dtype for r in results)
+    or any((r.values is not None and not is_read(r.values)) or r.dtype is not w.dtype for r in results)
     or any(n < LEAST_TIMES for n, *_ in sides)
   ):
     return None

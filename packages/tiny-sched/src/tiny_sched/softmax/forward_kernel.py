@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 
 from tiny_sched.index import Index, flatten, simplify
-from tiny_sched.softmax.block_loops import BlockLoops, Turn
+from tiny_sched.softmax.block_loops import BlockLoops, Running, Turn
 from tiny_sched.softmax.blocks import Block
 from tiny_sched.softmax.weighted_sum import WeightedSum, extent, row_place
 from tiny_uop import AxisType, DType, KernelInfo, Ops, Shape, UOp
@@ -40,29 +40,32 @@ def kernel_of_blocks(
   w: WeightedSum, block: Block, dtype: DType, index: Index, shape: Shape, statistics: bool = False
 ) -> UOp:
   """The kernel that stores the sum, of type `dtype`, at each `index` of a result of that shape in PARAM 0; what it is
-  made of are the other PARAMs. With `statistics`, PARAM 1 has the maximum of each row and PARAM 2 the sum of its
-  weights, at `row_place`."""
-  return _Forward(w, block).kernel(dtype, index, shape, statistics)
+  made of are the PARAMs behind it. With `statistics`, PARAM 0 has the maximum of each row and PARAM 1 the sum of its
+  weights, at `row_place`, and the sum is in PARAM 2, if it has values."""
+  return _Forward(w, block, statistics).kernel(dtype, index, shape)
 
 
 class _Forward(BlockLoops):
   """The kernel of the forward pass; a method for each of its steps."""
 
-  def __init__(self, w: WeightedSum, block: Block) -> None:
+  def __init__(self, w: WeightedSum, block: Block, statistics: bool) -> None:
     super().__init__(w, block)
     many, self.size = self.many, math.prod(map(extent, w.columns))
     peaks, sums, self.scales = self.near(many), self.near(many), self.near(many)
-    results, self.scores = self.near(self.size * many), self.near(self.wide * many)
-    assert w.values is not None
-    self.narrow = narrow if (narrow := self.as_kept(w.values).dtype) is w.rounded else w.dtype
+    results = None if w.values is None else self.near(self.size * many)
+    self.scores = self.near(self.wide * many)
+    narrow = w.dtype if w.values is None else self.as_kept(w.values).dtype
+    self.narrow = narrow if narrow is w.rounded else w.dtype
     """The type in which weights are multiplied with values: that of these, where the graph rounds to it."""
     self.factors = self.scores if self.narrow is w.dtype else self.near(self.wide * many, self.narrow)
+    self.first = 2 if statistics else 0
+    """The number of the PARAM with the sum."""
     self.nothing, self.zero = UOp.const(w.dtype, -math.inf), UOp.const(w.dtype, 0)
     self.peaks = self.filled(peaks, many, self.nothing)
     self.sums = self.filled(sums, many, self.zero)
-    self.results = self.filled(results, self.size * many, self.zero)
+    self.results = None if results is None else self.filled(results, self.size * many, self.zero)
 
-  def kernel(self, dtype: DType, index: Index, shape: Shape, statistics: bool) -> UOp:
+  def kernel(self, dtype: DType, index: Index, shape: Shape) -> UOp:
     w, turn = self.w, self.turns()
     scored, masks = self.scored(turn)
     peaked = self.peaked(turn, scored)
@@ -70,10 +73,13 @@ class _Forward(BlockLoops):
     summed = self.summed(turn, weights, peaked)
     if w.of_pairs is not None or self.factors is not self.scores:
       weights = self.multiplied(turn, summed, masks)
-    done = UOp.group(summed, self.mixed(turn, weights, peaked)).end(turn.loop)
-    effect = self.stored(done, dtype, index, shape)
-    if statistics:
-      effect = UOp.group(effect, self.kept(done))
+    if self.results is None:
+      effect = self.kept(summed.end(turn.loop))
+    else:
+      done = UOp.group(summed, self.mixed(self.results, turn, weights, peaked)).end(turn.loop)
+      effect = self.stored(self.results, done, dtype, index, shape)
+      if self.first:
+        effect = UOp.group(effect, self.kept(done))
     name = f"softmax_{math.prod(map(extent, w.rows))}x{extent(w.lane)}x{self.size}_r{extent(w.j)}"
     return UOp.sink(effect.end(*self.around), arg=KernelInfo(name))
 
@@ -130,24 +136,24 @@ class _Forward(BlockLoops):
     rounded = value if value.dtype is self.narrow else value.cast(self.narrow)
     return self.factors.after(self.factors.after(summed).index(place).store(rounded).end(j, i))
 
-  def mixed(self, turn: Turn, weights: UOp, peaked: UOp) -> UOp:
+  def mixed(self, results: Running, turn: Turn, weights: UOp, peaked: UOp) -> UOp:
     """The results of each row so far: values times weights."""
     w, many = self.w, self.many
     assert w.values is not None
     read = self.of_columns(w.values, w.columns, turn)
     columns = {c: self.loop(c.src[0]) for c in w.columns}
     i, term = self.loop(many), self.loop(self.wide, AxisType.REDUCE)
-    cell = self.results.at(turn, self.offset(columns) * many + i)
+    cell = results.at(turn, self.offset(columns) * many + i)
     value = read(term, self.offset(columns))
     added = (self.widened(weights.index(term * many + i).load()) * value).reduce(Ops.ADD, term)
     scale = self.scales.after(peaked).index(i).load()
     return cell.store(cell.load() * scale + added).end(*columns.values(), i)
 
-  def stored(self, done: UOp, dtype: DType, index: Index, shape: Shape) -> UOp:
-    """The results of a block of rows, with what is outside of the sum, in PARAM 0."""
+  def stored(self, results: Running, done: UOp, dtype: DType, index: Index, shape: Shape) -> UOp:
+    """The results of a block of rows, with what is outside of the sum."""
     w, many = self.w, self.many
     columns, i = {c: self.loop(c.src[0]) for c in w.columns}, self.loop(many)
-    value = self.results.memory.after(done).index(self.offset(columns) * many + i).load()
+    value = results.memory.after(done).index(self.offset(columns) * many + i).load()
     if w.outside is not None:
       known = {w.maximum: self.peaks.memory.after(done).index(i).load()}
       if w.total is not None:
@@ -156,18 +162,18 @@ class _Forward(BlockLoops):
     if w.where is not None:
       value = self.at(w.where.substitute(columns), self.row(i)).where(value, self.zero)
     target = simplify(self.at(flatten(index, shape).substitute(columns), self.row(i)))
-    out = UOp.param(0, dtype.ptr(math.prod([int(s) for s in shape])))
+    out = UOp.param(self.first, dtype.ptr(math.prod([int(s) for s in shape])))
     stored = out.index(target).store(value if value.dtype is dtype else value.cast(dtype))
     return stored.end(i, *columns.values())
 
   def kept(self, done: UOp) -> UOp:
-    """The maximum and the sum of each row in PARAMs 1 and 2."""
+    """The maximum and the sum of each row."""
     w, i = self.w, self.loop(self.many)
     rows = math.prod(map(extent, (*w.rows, w.lane)))
     place = simplify(self.at(row_place(w), self.row(i)))
     kept = [
       UOp.param(n, w.dtype.ptr(rows)).index(place).store(held.memory.after(done).index(i).load())
-      for n, held in ((1, self.peaks), (2, self.sums))
+      for n, held in ((0, self.peaks), (1, self.sums))
     ]
     return UOp.group(*kept).end(i)
 

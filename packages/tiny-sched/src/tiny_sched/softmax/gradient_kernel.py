@@ -109,7 +109,9 @@ class _Gradients(BlockLoops):
     columns = {c: self.loop(c.src[0]) for c in r.columns}
     j, i = self.loop(self.wide), self.loop(self.many, AxisType.REDUCE)
     coefficient = self.of_new_rows(coefficient)
-    value = coefficient.index(j * self.many + i).load() * self.at(r.values.substitute(columns), self.row(i))
+    value = coefficient.index(j * self.many + i).load()
+    if r.values is not None:
+      value = value * self.at(r.values.substitute(columns), self.row(i))
     cell = running.at(turn, self.target(r, columns, None, turn.column + j))
     return cell.store(cell.load() + value.reduce(Ops.ADD, i)).end(j, *columns.values())
 
@@ -125,8 +127,9 @@ class _Gradients(BlockLoops):
     """What a block adds to a result that lanes have."""
     columns = {c: self.loop(c.src[0]) for c in r.columns}
     i, j = self.loop(self.many), self.loop(self.wide, AxisType.REDUCE)
-    read = self.of_columns(r.values, r.columns, turn)
-    value = coefficient.index(j * self.many + i).load() * read(j, self.offset(columns))
+    value = coefficient.index(j * self.many + i).load()
+    if r.values is not None:
+      value = value * self.of_columns(r.values, r.columns, turn)(j, self.offset(columns))
     cell = running.at(turn, self.offset(columns) * self.many + i)
     return cell.store(cell.load() + value.reduce(Ops.ADD, j)).end(*columns.values(), i)
 

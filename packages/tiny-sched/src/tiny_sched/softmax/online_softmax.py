@@ -128,7 +128,7 @@ def _in_blocks(u: UOp, users: dict[UOp, list[UOp]], room_of: RoomOf) -> tuple[UO
     return None
   value, index, _ = found
   weighted = weighted_sum(canonical(value), [r for r in index if r.op is Ops.RANGE])
-  if weighted is None or (block := block_of(weighted, room)) is None:
+  if weighted is None or weighted.values is None or (block := block_of(weighted, room)) is None:
     return None
   if not block.shared and has_own_products(weighted):
     return None
@@ -164,10 +164,17 @@ def scores_of(u: UOp) -> frozenset[UOp] | None:
 
 def _may_be_row(u: UOp) -> bool:
   """Whether a reduction may be a maximum of scores, or a sum of weights."""
+  return u.arg[0] is Ops.MAX or is_sum_of_weights(u)
+
+
+def is_sum_of_weights(u: UOp) -> bool:
+  """Whether a node is a sum of exponentials, and of nothing that is made of them."""
+  if u.op is not Ops.REDUCE or u.arg[0] is not Ops.ADD:
+    return False
   term = u.src[0]
   while term.op in GroupOp.Movement:
     term = term.src[0]
-  return u.arg[0] is Ops.MAX or (u.arg[0] is Ops.ADD and term.op in EXPONENTIALS)
+  return term.op in EXPONENTIALS
 
 
 def makes_pairs(u: UOp) -> bool:

@@ -86,16 +86,18 @@ class Term(NamedTuple):
   """Where an element of the result is."""
 
   def is_separable(self, w: WeightedSum) -> bool:
-    """Whether there are values, and they depend on the counter of the sum only."""
+    """Whether values depend on the counter of the sum only, and there are such for loops that pairs have not."""
     other = w.lane if self.over_columns else w.j
     floats = [f for f in self.factors if f.dtype.kind != "bool"]
-    return bool(self.values) and bool(floats) and all(other not in v.ranges for v in self.values)
+    if not floats or (self.columns and not self.values):
+      return False
+    return all(other not in v.ranges for v in self.values)
 
   def pair_sum(self, u: UOp, w: WeightedSum) -> PairSum:
     """What a kernel computes of it, for the sum `u` of the graph."""
     found = product([f for f in self.factors if f.dtype.kind != "bool"], w.dtype)
     values = product(self.values, w.dtype)
-    assert found is not None and values is not None
+    assert found is not None
     conditions = [f for f in self.factors if f.dtype.kind == "bool"]
     if conditions:
       found = together(conditions).where(found, UOp.const(w.dtype, 0))

@@ -49,7 +49,7 @@ class WeightedSum:
 
   def is_separable(self) -> bool:
     """Whether scores are made by sums of products, of a side that only rows have and one that only columns have."""
-    if not self.sums() or self.values is None:
+    if not self.sums():
       return False
     return all(
       u.arg[0] is Ops.ADD and len(u.src) == 2 and u.dtype is self.dtype and self.j in u.ranges and self.sides(u)
@@ -81,7 +81,8 @@ class PairSum:
 
   coefficient: UOp
   """What a pair has: an expression of the sums of pairs and of what its row and its column have."""
-  values: UOp
+  values: UOp | None
+  """What it is multiplied with, which only the counter of the sum has; None: coefficients are summed as they are."""
   columns: tuple[UOp, ...]
   """The loops of the result that only values depend on."""
   over_lanes: bool
