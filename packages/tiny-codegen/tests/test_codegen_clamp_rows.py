@@ -12,6 +12,7 @@ from codegen_kernels import CASES, check, data, garbage, kernel, loop, over, par
 from tiny_codegen import PASSES, LLVMRenderer, PassContext, compile_kernel, run_passes
 from tiny_codegen.kernel.loops import kind
 from tiny_codegen.kernel.memory import with_memory
+from tiny_codegen.lower.peel import MOST_CLAMPED
 from tiny_uop import AddrSpace, AxisType, Ops, Opt, OptOps, UOp, dtypes
 from tiny_uop.context import SPEC, Context
 
@@ -52,6 +53,17 @@ def test_a_last_tile_of_few_rows_is_a_smaller_one(m: int, left: int, renderer: L
   assert (rows, gated(peeled)) == ({3, left}, [])
   with Context(SPEC=2):
     check(case, run_kernel(case.kernel, case.arrays, ROWS))
+
+
+@pytest.mark.parametrize("left", range(1, 14))
+def test_few_rows_of_a_large_loop_have_addresses_of_their_own(left: int, renderer: LLVMRenderer) -> None:
+  """Each that is clamped needs a register for its address, and there are not enough beside a full register tile."""
+  tiles = (Opt(OptOps.PADTO, 0, 14), Opt(OptOps.UPCAST, 0, 14))
+  peeled = after("peel", CASES["matmul"](14 * 400 + left, 8, 12).kernel, tiles, renderer)
+  beyond = 14 - left
+  rows = {r.src[0].arg for u in peeled.toposort if u.op is Ops.END for r in u.src[1:] if kind(r) is AxisType.UPCAST}
+  assert rows == ({14} if beyond <= MOST_CLAMPED else {14, left})
+  assert bool(gated(peeled)) == (beyond <= MOST_CLAMPED)
 
 
 @pytest.mark.parametrize("opts", [(Opt(OptOps.THREAD, 0, 0),), (Opt(OptOps.STAGE, 1, (2, 3)),)])

@@ -255,6 +255,9 @@ def _both(closer: UOp, inside: UOp, loops: tuple[UOp, ...], last: UOp, others: t
 LEAST_LANES = 4
 # rows that would be computed for nothing are worth code of their own if they are one in so many
 LEFT_OVER = 28
+# each row that may be beyond the end has an address of its own, and with more LLVM spills the sums: tiles of 10 to 14
+# rows × 2 vectors of 512 bits took 1.25 to 1.7 times as long with 6 to 11 such rows (Zen 4)
+MOST_CLAMPED = 5
 # a last panel that is so many times narrower than others has tiles of twice as many rows, but no more than these
 NARROW, MOST_ROWS = 4, 14
 
@@ -302,7 +305,8 @@ def rows_left(size: int, rows: int) -> int:
   """The rows of the last register tile of a loop, where there are so few that it is a smaller one (see `peel`); 0 where
   it is as large as the others, of which some rows may be computed for nothing."""
   left = size % rows
-  return left if left and (rows - left) * LEFT_OVER >= size > rows else 0
+  beyond = rows - left
+  return left if left and size > rows and (beyond * LEFT_OVER >= size or beyond > MOST_CLAMPED) else 0
 
 
 def rows_of_last(rows: int, narrower: int) -> int:
