@@ -213,30 +213,25 @@ def evaluator(uops: Sequence[UOp]) -> Callable[[Mapping[str, int]], list[Any]]:
   """`evaluate` of several scalar expressions, for values of their variables by name: for who does it many times. Raises
   ValueError for a node other than constants, variables and elementwise operations; what it gives raises as `evaluate`
   does."""
-  slots: dict[UOp, int] = {}
-  known: list[Any] = []
-  variables: list[tuple[int, UOp]] = []
-  steps: list[tuple[Callable[..., Any], list[int]]] = []
   nodes = dict.fromkeys(node for uop in uops for node in uop.toposort)
   leaves = [node for node in nodes if node.op in (Ops.CONST, Ops.VARIABLE)]
-  for node in (*leaves, *[node for node in nodes if node.op not in (Ops.CONST, Ops.VARIABLE)]):
-    slots[node] = len(slots)
-    if node.op is Ops.VARIABLE:
-      variables.append((slots[node], node))
-    if node.op in (Ops.CONST, Ops.VARIABLE):
-      known.append(node.arg)
-    elif node.op in GroupOp.Elementwise and node.src and node.dtype.count == 1:
-      steps.append((scalar_function(node.op, node.dtype, node.src[0].dtype), [slots[s] for s in node.src]))
-    else:
+  others = [node for node in nodes if node.op not in (Ops.CONST, Ops.VARIABLE)]
+  slots = {node: slot for slot, node in enumerate((*leaves, *others))}
+  steps: list[tuple[Callable[..., Any], list[int]]] = []
+  for node in others:
+    if node.op not in GroupOp.Elementwise or node.dtype.count != 1:
       raise ValueError(f"an expression of variables has no {node.op.name} of dtype {node.dtype}")
+    steps.append((scalar_function(node.op, node.dtype, node.src[0].dtype), [slots[s] for s in node.src]))
+  known = [leaf.arg for leaf in leaves]
+  variables = [leaf for leaf in leaves if leaf.op is Ops.VARIABLE]
   wanted = [slots[uop] for uop in uops]
 
   def found(values: Mapping[str, int]) -> list[Any]:
     made = [*known]
-    for slot, variable in variables:
+    for variable in variables:
       if (name := variable.arg[0]) not in values:
         raise _leaf_error(variable, {})
-      made[slot] = _checked(variable, values[name])
+      made[slots[variable]] = _checked(variable, values[name])
     for function, sources in steps:
       made.append(function(*[made[n] for n in sources]))
     return [made[n] for n in wanted]

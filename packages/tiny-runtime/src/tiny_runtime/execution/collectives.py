@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from tiny_runtime.binary import Sizes
 from tiny_runtime.buffer import Buffer
 from tiny_runtime.contract import Memory
 from tiny_runtime.counters import GlobalCounters
@@ -58,7 +59,7 @@ class CollectiveLaunch:
     return f"{self.what.kind} over {len(self.what.ranks)} ranks"
 
   @property
-  def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+  def sizes(self) -> Sizes:
     """As those of a kernel: no grid, no operations, and the bytes read and written here."""
     return (), (), 0, sum(b.nbytes for b in self.buffers)
 

@@ -59,8 +59,7 @@ def gradients_in_blocks(sink: UOp, room_of: RoomOf) -> UOp:
   if not any(map(is_sum_of_weights, before)):
     return sink
   told = _once(before)
-  sink = told[sink]
-  nodes = value_nodes(sink)
+  nodes = value_nodes(told[sink])
   users = users_of(nodes)
   changes: dict[UOp, UOp] = {}
   for u in nodes:
@@ -68,11 +67,11 @@ def gradients_in_blocks(sink: UOp, room_of: RoomOf) -> UOp:
       sums = _sums_around(u, users)
       changes |= (_attention(sums, room) if sums is not None else None) or {}
   if not changes:
-    return before[-1]
-  done = _rebuilt(sink, changes)
+    return sink
+  done = _rebuilt(told[sink], changes)
   if tracker.places is not None:
-    tracker.rewritten({u: done[told[u]] for u in before if told[u] in done}, done[sink])
-  return done[sink]
+    tracker.rewritten({u: done[told[u]] for u in before if told[u] in done}, done[told[sink]])
+  return done[told[sink]]
 
 
 def _once(nodes: Sequence[UOp]) -> dict[UOp, UOp]:

@@ -80,7 +80,8 @@ class Slab:
 
   def put(self, tensor: Tensor) -> Tensor:
     """A copy of a tensor in the slab, without history, computed at once. The tensor itself if it is large, empty or on
-    several devices. A piece is freed with the last of its tensors. Raises OutOfMemory."""
+    several devices. A piece is freed with its tensors, and the one that has room not before the slab. Raises
+    OutOfMemory."""
     device, size = tensor.device, -(-int(tensor.nbytes()) // self.ALIGNMENT) * self.ALIGNMENT
     if not isinstance(device, str) or not 0 < size < self.nbytes // 8:
       return tensor
