@@ -54,7 +54,11 @@ def check(matrix: Any) -> None:
   np.testing.assert_allclose(v.T @ v, np.eye(len(a)), atol=80 * eps)
 
 
-@pytest.mark.parametrize("name", MATRICES)
+OFTEN = ("random", "repeated", "glued", "large")
+NAMES = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.nightly) for name in MATRICES]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_eigenvectors_of_merged_parts(name: str) -> None:
   check(MATRICES[name]().astype(np.float32))
 

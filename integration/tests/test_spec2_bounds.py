@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,15 +147,21 @@ OPERATIONS: dict[str, Callable[[], Tensor | list[Tensor]]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_operations(name: str) -> None:
+def on_targets(names: Iterable[str]) -> list[Any]:
+  """Each name with one of the targets, which take turns; in `nightly` with all."""
+  turns = [pytest.param(name, target, id=f"{name}-{target}") for name, target in zip(names, cycle(TARGETS))]
+  return [*turns, *(pytest.param(name, None, marks=pytest.mark.nightly, id=f"{name}-all") for name in names)]
+
+
+@pytest.mark.parametrize(("name", "target"), on_targets(OPERATIONS))
+def test_operations(name: str, target: str | None) -> None:
   made = OPERATIONS[name]()
-  assert prove(*(made if isinstance(made, list) else [made])) > 0
+  assert prove(*(made if isinstance(made, list) else [made]), target=target) > 0
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_operations_of_models(name: str) -> None:
-  assert prove(*CASES[name].make()) > 0
+@pytest.mark.parametrize(("name", "target"), on_targets(CASES))
+def test_operations_of_models(name: str, target: str | None) -> None:
+  assert prove(*CASES[name].make(), target=target) > 0
 
 
 def test_gradients() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from documents.repository import ROOT
 
@@ -22,6 +23,7 @@ class Family:
   rows: tuple[str, ...]
 
 
+@cache
 def families() -> list[Family]:
   """The classes that Tensor is made of, Tensor last, each after those that it builds on."""
   classes = dict(pair for path in sorted(SOURCES.rglob("*.py")) for pair in classes_of(path.read_text("utf-8")))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -95,6 +96,7 @@ def _made(module: str, names: list[str]) -> dict[str, Any]:
   return {name: value for name, value in found.items() if name not in _documented(value.__module__)}
 
 
+@cache
 def _documented(module: str) -> set[str]:
   """The names of a module with a docstring in the source: functions, classes, and what has a string behind it."""
   found = set[str]()
@@ -124,6 +126,7 @@ def exports(module: str) -> tuple[list[str], dict[str, str]]:
   return [name for name in names if name not in homes], {name: homes[name] for name in names if name in homes}
 
 
+@cache
 def _tree(module: str) -> ast.Module:
   return ast.parse(source_of(module).read_text(encoding="utf-8"))
 

@@ -37,13 +37,18 @@ def run(*options: str, folder: Path) -> subprocess.CompletedProcess[str]:
   )
 
 
-ONE_OF_A_KIND = [
-  *("matmul 64", "sum of 4 MB", "softmax", "conv 2×1×14²", "attention", "MNIST", "MLP", "int8", "warm", "deconv 1"),
-  *("dilation", "conv 4×64×512", "4 groups", "max pool", "pad", "axis -1", "GRU", "LSTM", "bag", "Adam", "transformer"),
+ONE_OF_A_KIND = ["matmul 64", "softmax", "conv 2×1×14²", "MLP", "int8", "warm", "max pool", "LSTM", "Adam"]
+OTHERS = [
+  *("sum of 4 MB", "attention", "MNIST", "deconv 1", "dilation", "conv 4×64×512", "4 groups", "pad", "axis -1", "GRU"),
+  *("bag", "transformer"),
 ]
+MODES = [
+  ("--single", ONE_OF_A_KIND), pytest.param("--single", OTHERS, marks=pytest.mark.nightly),
+  ("--threads=2", ["relu", "batch 1"]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("mode", "words"), [("--single", ONE_OF_A_KIND), ("--threads=2", ["relu", "batch 1"])])
+@pytest.mark.parametrize(("mode", "words"), MODES)
 def test_workloads_are_checked_and_measured(tmp_path: Path, mode: str, words: list[str]) -> None:
   results, log = tmp_path / "bench.json", tmp_path / "log"
   done = run(*TINY, mode, "--json", str(results), "--log", str(log), *words, folder=tmp_path)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,7 @@ def source_of(package: str) -> Path:
   return PACKAGES / package / "src" / package.replace("-", "_")
 
 
+@cache
 def imports(package: str) -> dict[str, set[str]]:
   """For each module of a package, by its name within, the modules of the package that it imports."""
   source, name = source_of(package), package.replace("-", "_")

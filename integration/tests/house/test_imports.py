@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -57,31 +58,38 @@ def module_of(package: str) -> str:
   return package.replace("-", "_")
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, int, bool]]:
+@cache
+def imports_of(path: Path) -> list[tuple[str, int, bool]]:
   """(top-level name, line, whether it happens at import) for each import of a file, dynamic ones included."""
-  tree = ast.parse(path.read_text(), str(path))
-  functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-  lazy = {id(node) for f in ast.walk(tree) if isinstance(f, functions) for node in ast.walk(f)}
-  typing = {
-    id(node)
-    for block in ast.walk(tree)
-    if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
-    for node in ast.walk(block)
-  }
-  for node in ast.walk(tree):
-    if not isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)):
-      continue
-    names: list[str] = []
-    if isinstance(node, ast.Import):
-      names = [alias.name for alias in node.names]
-    elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-      names = [node.module]
-    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-      called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-      if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
-        names = [node.args[0].value]
-    for name in names:
-      yield name.split(".")[0], node.lineno, id(node) not in lazy | typing
+  return list(_imports(ast.parse(path.read_text("utf-8"), str(path)), True))
+
+
+def _imports(tree: ast.AST, at_import: bool) -> Iterator[tuple[str, int, bool]]:
+  """Those below a node, which itself is run when the file is imported or is not."""
+  for node in ast.iter_child_nodes(tree):
+    match node:
+      case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+        yield from _imports(node, False)
+      case ast.Import() | ast.ImportFrom() | ast.Call():
+        yield from ((name.split(".")[0], node.lineno, at_import) for name in _imported(node))
+        yield from _imports(node, at_import)
+      case _:
+        yield from _imports(node, at_import)
+
+
+def _imported(node: ast.Import | ast.ImportFrom | ast.Call) -> list[str]:
+  """What a statement imports, or a call of `import_module`."""
+  match node:
+    case ast.Import(names=aliases):
+      return [alias.name for alias in aliases]
+    case ast.ImportFrom(level=0, module=str(module)):
+      return [module]
+    case ast.Call(
+      func=ast.Attribute(attr="import_module" | "__import__") | ast.Name(id="import_module" | "__import__"),
+      args=[ast.Constant(value=str(name)), *_],
+    ):
+      return [name]
+  return []
 
 
 @pytest.mark.parametrize("package", ALLOWED)

@@ -24,7 +24,10 @@ ELSEWHERE = {
 
 
 def locks_in(path: Path) -> Iterator[int]:
-  for node in ast.walk(ast.parse(path.read_text())):
+  text = path.read_text("utf-8")
+  if not any(name in text for name in LOCKS):
+    return
+  for node in ast.walk(ast.parse(text)):
     name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
       name = node.func.id

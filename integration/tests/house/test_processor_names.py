@@ -45,6 +45,8 @@ def asked_for(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def compared(source: str, gpus: bool) -> list[tuple[int, str]]:
   """Lines of a source, and the names there."""
+  if not (NAME.search(source) or (gpus and GPU.search(source))):
+    return []
   found = sorted(set(asked_for(ast.parse(source))))
   return [(n, t) for n, t in found if NAME.fullmatch(t) or (gpus and GPU.fullmatch(t))]
 

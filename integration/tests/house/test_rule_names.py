@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 REPLAYS = ("'recorded'",)  # does again what the trace in its context says: no rule of its own
 PACKAGES = Path(__file__).parents[3] / "packages"
 
 
-def rows() -> Iterator[tuple[str, ast.Call]]:
+@cache
+def rows() -> list[tuple[str, ast.Call]]:
   """Each call of `rule`, with the place it stands in."""
-  for path in sorted(PACKAGES.glob("*/src/**/*.py")):
-    for node in ast.walk(ast.parse(path.read_text())):
-      if isinstance(node, ast.Call) and len(node.args) >= 3 and ast.unparse(node.func) == "rule":
-        yield f"{path.relative_to(PACKAGES)}:{node.lineno}", node
+  texts = {path: path.read_text("utf-8") for path in sorted(PACKAGES.glob("*/src/**/*.py"))}
+  return [
+    (f"{path.relative_to(PACKAGES)}:{node.lineno}", node)
+    for path, text in texts.items()
+    if "rule" in text
+    for node in ast.walk(ast.parse(text))
+    if isinstance(node, ast.Call) and len(node.args) >= 3 and ast.unparse(node.func) == "rule"
+  ]
 
 
 def test_names_are_unique() -> None:
