@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).parents[2] / "bench" / "engine.py"
 
 
@@ -24,19 +26,19 @@ def run(folder: Path, *options: str) -> tuple[str, dict[str, dict[str, list[dict
   return done.stdout, json.loads(results.read_text())
 
 
-def test_measures_both_models_in_processes_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["llama", pytest.param("resnet50", marks=pytest.mark.nightly)])
+def test_measures_a_model_in_processes_of_its_own(tmp_path: Path, model: str) -> None:
   python = tmp_path / "python"
   python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')  # an interpreter that has nothing installed
   python.chmod(0o755)
-  printed, results = run(tmp_path, "--models", "resnet50", "llama", "--tinygrad-python", str(python))
-  for model in ("resnet50", "llama"):
-    (figures,) = results[model]["ours"]
-    assert figures["kernels"] > figures["distinct"] > 40, "layers of equal sizes share kernels"
-    assert figures["source MB"] > 0.05, "every distinct kernel has been rendered"
-    assert abs(figures["to source"] - figures["schedule"] - figures["codegen"]) < 1e-6
-    assert figures["hit"] < figures["miss"] and figures["hit tiny_sched"] < figures["miss tiny_sched"]
-    assert 0 < figures["memory over imports"] < figures["memory"]
-    assert model in printed
+  printed, results = run(tmp_path, "--models", model, "--tinygrad-python", str(python))
+  (figures,) = results[model]["ours"]
+  assert figures["kernels"] > figures["distinct"] > 40, "layers of equal sizes share kernels"
+  assert figures["source MB"] > 0.05, "every distinct kernel has been rendered"
+  assert abs(figures["to source"] - figures["schedule"] - figures["codegen"]) < 1e-6
+  assert figures["hit"] < figures["miss"] and figures["hit tiny_sched"] < figures["miss tiny_sched"]
+  assert 0 < figures["memory over imports"] < figures["memory"]
+  assert model in printed
   assert "pip install tinygrad==0.14.0" in printed
 
 

@@ -28,6 +28,8 @@ SMALL = {
 }
 """Options that make an example small. Each says by its exit status whether it has done what it promises."""
 NO_PICTURE = {"amd_trace", "data_parallel"}
+SLOW = {"resnet"}
+"""Those with many kernels: in `nightly`."""
 
 
 def run(example: str, *options: str) -> str:
@@ -43,7 +45,9 @@ def test_every_example_is_here() -> None:
   assert {path.stem for path in EXAMPLES.glob("*.py")} == {"digits", *SMALL}
 
 
-@pytest.mark.parametrize("example", sorted(SMALL))
+@pytest.mark.parametrize(
+  "example", [pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else []) for name in sorted(SMALL)]
+)
 def test_examples_do_what_they_promise(example: str, tmp_path: Path) -> None:
   out = () if example == "data_parallel" else ("--out", str(tmp_path))
   printed = run(example, *SMALL[example], *out)

@@ -25,7 +25,9 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
   return model, small.llama_logits(held, TOKENS)
 
 
-@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+@pytest.mark.parametrize(
+  "name", ["Q4_1", "Q5_0", *[pytest.param(name, marks=pytest.mark.nightly) for name in ("Q4_0", "Q5_1", "Q8_0")]]
+)
 def test_activations_of_8_bits_change_little(tmp_path: Path, name: str) -> None:
   kind = gguf.GGMLQuantizationType[name]
   held = small.write_llama(tmp_path / "a.gguf", small.weights_of(np.random.default_rng(0)), kind)
