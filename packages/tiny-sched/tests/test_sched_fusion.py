@@ -240,6 +240,28 @@ def test_index_that_counts_from_the_end_is_a_load(run: Run, columns: int) -> Non
   assert loads(call.src[0]) == 2 and not any(u.op is Ops.REDUCE for u in call.src[0].toposort)
 
 
+@pytest.mark.parametrize("columns", [1, 64])
+@pytest.mark.parametrize("op", [Ops.MAX, Ops.ADD])
+@pytest.mark.parametrize("both", [False, True])
+def test_an_index_that_a_reduction_gives_is_a_load(op: Ops, columns: int, both: bool) -> None:
+  rows, more = 211, 199  # primes that nothing else has
+
+  def found() -> UOp:
+    """The largest of a row, or its sum."""
+    return new(7, 4, dtype=dtypes.int32).reduce_axes(op, (1,)).reshape((7,))
+
+  if both:
+    whole = (7, rows, more, columns)
+    first, second = one_hot(found(), rows).reshape((7, rows, 1, 1)), one_hot(found(), more).reshape((7, 1, more, 1))
+    hot = first.expand(whole) & second.expand(whole)
+    out = total(hot.where(new(*whole[1:]).reshape((1, *whole[1:])).expand(whole), 0.0), 1, 2).reshape((7, columns))
+  else:
+    out = gather(new(rows, columns), found())
+  kernels = [call.src[0] for call in schedule(UOp.sink(stored(out))).src]
+  sizes = {u.src[0].arg for kernel in kernels for u in kernel.toposort if u.op is Ops.RANGE}
+  assert sizes.isdisjoint({rows, more, rows * more}), "the table is read from one end to the other"
+
+
 def test_gather_from_a_computed_table(run: Run) -> None:
   assert len(run(gather(new(5, 3) * 2 + 1, new(7, dtype=dtypes.int32)))) == 1
 

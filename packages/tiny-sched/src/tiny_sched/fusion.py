@@ -11,11 +11,12 @@ several results, comes after it: `merge_kernels.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 
 from tiny_sched.index import Index, largest
 from tiny_sched.recompute_cost import CHEAP_ALU, CHEAP_LOADS, Below, RecomputeCost, is_alu
-from tiny_uop import AxisType, Ops, UOp, dtypes
+from tiny_uop import AxisType, GroupOp, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
 
 SMALL = 16384  # iterations that cost less than another kernel launch
@@ -72,8 +73,24 @@ def _materialise_reduce(
   return evaluations < ROWS and work + prod(largest(r.src[0]) for r in kernel_loops) > SMALL
 
 
+def _is_choice(u: UOp, cost: RecomputeCost) -> bool:
+  """Whether a sum may pick one element by it. So it may by an integer that a reduction gave, as argmax does."""
+  if cost.is_choice or cost.below is not Below.ROW or not _compares_integers(u):
+    return cost.is_choice
+  return replace(cost, below=Below.NONE).is_choice
+
+
+def _compares_integers(u: UOp) -> bool:
+  """Whether it is a comparison of integers, or comparisons of which several have to hold."""
+  while u.op in GroupOp.Movement:
+    u = u.src[0]
+  if u.op is Ops.AND and u.dtype is dtypes.bool:
+    return all(map(_compares_integers, u.src))
+  return u.op in GroupOp.Compare and dtypes.is_int(u.src[0].dtype)
+
+
 def _materialise_alu(
-  cost: RecomputeCost, demands: list[Demand], ratio: float, evaluations: int, in_table: bool
+  u: UOp, cost: RecomputeCost, demands: list[Demand], ratio: float, evaluations: int, in_table: bool
 ) -> bool:
   one_kernel = all(d.kernel == demands[0].kernel for d in demands)
   if in_table:
@@ -82,7 +99,7 @@ def _materialise_alu(
     return cost.alu > 64
   if len(demands) == 1 and ratio <= LOOSE:
     return False
-  if cost.is_choice:
+  if _is_choice(u, cost):
     return cost.alu > 64
   if cost.below is Below.FULL:
     return True
@@ -135,4 +152,4 @@ def materialise(
   if (not is_alu(u) and u.op is not Ops.REDUCE) or _is_widened(u) or _is_unpacked(u, cost):
     return False
   evaluations = sum(d.evaluations for d in uses)
-  return _materialise_alu(cost, uses, evaluations / max(elements, 1), evaluations, in_table)
+  return _materialise_alu(u, cost, uses, evaluations / max(elements, 1), evaluations, in_table)
