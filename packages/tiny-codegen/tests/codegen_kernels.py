@@ -279,12 +279,26 @@ def any_of(rows: int = 5, columns: int = 24) -> Case:
   return Case(kernel(out), (garbage(rows, dtype=dtypes.bool), x), np.asarray((x < 2).any(1)))
 
 
+def hinted(rows: int = 6, columns: int = 20) -> Case:
+  """Each row asks for the next one, the last for one behind the memory; the first, too, for where it stores."""
+  i, j = loop(rows, 0), loop(columns, 1)
+  size, first = rows * columns, i * columns
+  x, out = param(1, size), param(0, size)
+  hints = (
+    x.index(first + columns).prefetch(level=2),
+    out.index(first, i < 1).prefetch("write", otherwise=x.index(first)),
+  )
+  store = out.index(first + j).store(x.index(first + j).load() * 2.0).end(j)
+  a = data(rows, columns)
+  return Case(kernel(UOp.group(store, *hints).end(i)), (garbage(rows, columns), a), a * 2)
+
+
 CASES: dict[str, Callable[..., Case]] = {
   f.__name__: f
   for f in (
     elementwise, broadcast_bias, transpose, flip, pad, pad_with, arange, gather, reduce_rows, reduce_columns,
     reduce_all, matmul, linear, softmax, layer_norm, convolution, argmax, two_outputs, scalar, integers, mixed_widths,
-    any_of,
+    any_of, hinted,
   )
 }  # fmt: skip
 

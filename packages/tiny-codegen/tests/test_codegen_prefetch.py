@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from codegen_kernels import data, loop, over, param
+from codegen_kernels import data, hinted, loop, over, param
 from codegen_machine import Machine, host_renderer
 from codegen_prefetches import PACKED, PANEL, RESULT, prefetches
 from hypothesis import example, given
@@ -74,6 +74,14 @@ def test_programs_with_prefetches_compute_the_same(kernel: UOp) -> None:
 def test_there_are_such_programs_of_each_kind(kernel: UOp, kind: tuple[str, int]) -> None:
   assert prefetches(build_program(kernel, TARGET).src[1], kind)
   assert not prefetches(build_program(kernel, TARGET, skip=("prefetch",)).src[1], kind)
+
+
+def test_hints_of_a_kernel_reach_only_targets_that_have_them() -> None:
+  without = replace(HOST, target=replace(TARGET.target, has_prefetch=False))
+  found = [[u.arg for u in build_program(hinted().kernel, r).src[1].src if u.op is Ops.PREFETCH]
+           for r in (TARGET, LLVMRenderer(without), CRenderer())]  # fmt: skip
+  assert sorted(found[0]) == [("read", 2), ("write", 1)]
+  assert found[1:] == [[], []]
 
 
 def test_renderers_write_hints_or_nothing() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from codegen_kernels import loop, over, param
-from codegen_prefetches import PACKED, elements, prefetches
+from codegen_prefetches import elements, prefetches
 
 from tiny_codegen import CacheSizes, LLVMRenderer, PassContext, cpu_target, run_passes
 from tiny_codegen.lower.prefetch.insert import prefetch
-from tiny_codegen.lower.prefetch.streams import BYTES_AHEAD
+from tiny_codegen.lower.prefetch.streams import BYTES_AHEAD, LEVEL
 from tiny_uop import KernelInfo, Ops, UOp
 from tiny_uop.graph import chain
 
@@ -36,7 +36,7 @@ def product(tokens: int, rows: int, shared: bool = False) -> UOp:
 
 def asked(kernel: UOp) -> dict[UOp | None, list[UOp]]:
   linear = run_passes(kernel, PassContext(TARGET), ("prefetch",))
-  return prefetches(prefetch(linear, replace(TARGET, caches=CACHES)), PACKED)
+  return prefetches(prefetch(linear, replace(TARGET, caches=CACHES)), ("read", LEVEL))
 
 
 def test_lines_of_a_later_block_are_asked_for() -> None:

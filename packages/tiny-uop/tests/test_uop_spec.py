@@ -333,8 +333,10 @@ def test_programs_ask_for_cache_lines() -> None:
   for bad in (place.prefetch("fill"), place.prefetch("read", 0), place.prefetch(otherwise=elsewhere), value.prefetch()):
     with pytest.raises(SpecError, match="a cache level"):
       spec.check(instructions(store, bad), "program")
-  with pytest.raises(SpecError, match="illegal at the kernel level"):
-    spec.check(kernel(UOp.group(store, place.prefetch()).end(i)), "kernel")
+      spec.check(kernel(UOp.group(store, bad).end(i)), "kernel")
+  spec.check(kernel(UOp.group(store, place.prefetch()).end(i)), "kernel")
+  with pytest.raises(SpecError, match="illegal at the tensor level"):
+    spec.check(UOp.sink(place.prefetch()), "tensor")
 
 
 def test_stores_of_programs_go_past_caches() -> None:

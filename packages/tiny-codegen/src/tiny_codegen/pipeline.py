@@ -12,7 +12,7 @@ from tiny_codegen.lower.merge_loops import merge_loops
 from tiny_codegen.lower.multiply_by_lane import multiply_by_lane
 from tiny_codegen.lower.pairwise_sum import pairwise_sum
 from tiny_codegen.lower.peel import peel_blocks
-from tiny_codegen.lower.prefetch.insert import prefetch
+from tiny_codegen.lower.prefetch.insert import prefetch, drop_hints
 from tiny_codegen.lower.reduce import lower_reduce
 from tiny_codegen.lower.separate import separate
 from tiny_codegen.lower.simplify import simplify_kernel
@@ -39,6 +39,7 @@ from tiny_uop.passes import Pass
 TARGET = ("target",)
 
 PASSES: tuple[Pass, ...] = (
+  Pass("drop_hints", "PREFETCHes in the kernel go, where the target has none.", drop_hints, TARGET),
   Pass("simplify", "Algebra on addresses and gates; loops of one iteration go.", simplify_kernel),
   Pass("separate_loops",
        "REDUCEs and ENDs that cannot run as one loop get a copy each: a softmax's sum needs its maximum.", separate),

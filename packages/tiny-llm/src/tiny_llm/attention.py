@@ -24,6 +24,11 @@ SUMS = 12
 """Sums that are made at once at least, if there are so many: one takes 4 cycles, and two can begin in each."""
 ROWS = 12
 """Queries with the same keys, of several tokens, that are taken together at most: as many sums are in registers."""
+NEAR = 16384
+"""Bytes of a head's values, and of the next head's keys, that are asked for while others are computed with. A processor
+asks for what comes behind itself, but begins anew in each page, and for each head."""
+LINE = 64
+"""Bytes of a cache line."""
 
 
 def attend(q: Tensor, cache: Cache, slot: UOp, start: UOp, window: int, cap: float, last: UOp | None = None) -> Tensor:
@@ -99,13 +104,23 @@ def _kernel(
       row = head * tokens + token
       rows.append(Query(start + token, row * size, row * room, (token * (groups * shared) + head) * size))
   heads = Heads(rows, rows[-1].place, group if slot is None else slot * groups + group, room, size, scales)
-  scored = _scores(heads, scores, q, keys, key_scales, window, cap)
-  weights, shares = _weights(heads, scored)
+  scored = _scores(heads, scores, q, keys, key_scales, window, cap, values)
+  follows = (heads.head + 1).minimum(slots * groups - 1) * (room * size)
+  weights, shares = _weights(heads, scored, keys, follows)
   mixed = _mixed(heads, out, weights, shares, values, value_scales)
   return UOp.sink(mixed.end(group) if tokens == 1 else mixed.end(group, tile), arg=KernelInfo("attend"))
 
 
-def _scores(heads: Heads, scores: UOp, q: UOp, keys: UOp, key_scales: UOp, window: int, cap: float) -> UOp:
+def _asked(heads: Heads, memory: UOp, base: UOp, block: UOp) -> list[UOp]:
+  """Asks for the numbers of 16 positions, which begin at `base`."""
+  each, itemsize = LANES * heads.size, memory.index(base).load().dtype.itemsize
+  first = base + block.minimum(NEAR // (each * itemsize) - 1) * each
+  return [memory.index(first + n).prefetch(level=2) for n in range(0, each, LINE // itemsize)]
+
+
+def _scores(
+  heads: Heads, scores: UOp, q: UOp, keys: UOp, key_scales: UOp, window: int, cap: float, values: UOp
+) -> UOp:  # fmt: skip
   """The scores of all positions, in units of the logarithm of 2, and of those behind the last up to a multiple of 16,
   which count for nothing."""
   size, scales, rows = heads.size, heads.scales, heads.rows
@@ -135,17 +150,21 @@ def _scores(heads: Heads, scores: UOp, q: UOp, keys: UOp, key_scales: UOp, windo
     if window:
       seen = seen & (row.place - window < at)
     stores.append(scores.index(row.scores + at).store(seen.where(score * math.log2(math.e), -math.inf)))
-  return scores.after(UOp.group(*stores).end(block, lane))
+  asked = _asked(heads, values, heads.base, block)
+  return scores.after(UOp.group(UOp.group(*stores).end(lane), *asked).end(block))
 
 
-def _weights(heads: Heads, scored: UOp) -> tuple[UOp, list[UOp]]:
-  """The exponentials of scores, and what makes their sums 1."""
-  rows, count = heads.rows, (heads.place // LANES + 1) * LANES
-  every, again, total = UOp.range(count, 4, AxisType.REDUCE), UOp.range(count, 5), UOp.range(count, 6, AxisType.REDUCE)
+def _weights(heads: Heads, scored: UOp, keys: UOp, follows: UOp) -> tuple[UOp, list[UOp]]:
+  """The exponentials of scores, and what makes their sums 1. The keys of the next head, which begin at `follows`, are
+  asked for."""
+  rows, blocks = heads.rows, heads.place // LANES + 1
+  every, total = (UOp.range(blocks * LANES, place, AxisType.REDUCE) for place in (4, 6))
+  block, lane = UOp.range(blocks, 5), UOp.range(LANES, 11)
   peaks = [scored.index(row.scores + every).load().reduce(Ops.MAX, every) for row in rows]
-  cells = [scored.index(row.scores + again) for row in rows]
+  cells = [scored.index(row.scores + block * LANES + lane) for row in rows]
   made = [cell.store((cell.load() - m).exp2()) for cell, m in zip(cells, peaks)]
-  weights = scored.after(UOp.group(*made).end(again))
+  asked = _asked(heads, keys, follows, block)
+  weights = scored.after(UOp.group(UOp.group(*made).end(lane), *asked).end(block))
   return weights, [weights.index(row.scores + total).load().reduce(Ops.ADD, total).reciprocal() for row in rows]
 
 

@@ -32,7 +32,7 @@ SHORT = 96
 WHOLE = (16, 64, 128, 256, 512, 1024, 2048, 4096)
 """Tokens of a text that is read as a whole, and padded to one of these or to the context: one graph each."""
 
-TOGETHER = (8, 4, 2)
+TOGETHER = (8, 4, 2, 1)
 """Sequences of which one token each is read at once: one graph each."""
 
 
@@ -61,6 +61,7 @@ class Model:
     kept = config.layers if config.architecture.causal else 0
     self._caches = [new_cache(cache_type, slots, config.kv_heads, self._room, config.head_dim) for _ in range(kept)]
     self._places = [(Variable(f"slot{n}", 0, slots - 1), Variable(f"start{n}", 0, context - 1)) for n in range(slots)]
+    self._tokens = [Variable(f"token{n}", 0, config.vocabulary - 1) for n in range(slots)]
     self._windows = [window if window < context else 0 for window in config.windows]
     local = config.local_rope is not config.rope
     rotation = self._rotation(config.rope, weights.rope_factors)
@@ -71,12 +72,13 @@ class Model:
         raise ValueError(f"the model has {config.context} positions, which are learned: a context of {context} is more")
       self._positions = table.pad(((0, self._room - config.context), None)).contiguous().realize()
     kinds, self._arena = ("last", "all", "states"), Arena()
-    self._read = {(size, wanted): self._jit(self._graph(wanted)) for size in PIECES for wanted in kinds}
+    pieces = [(size, wanted) for size in PIECES for wanted in kinds if size > 1 or wanted == "states"]
+    self._read = {piece: self._jit(self._graph(piece[1])) for piece in pieces}
     sizes = [*[s for s in WHOLE if s < context], context]
     # layers are alike: what Python makes of the first is run again for the others
     self._read_layer, self._encode_layer = Repeated(self._one_layer), Repeated(self._one_encoding_layer)
     self._read_whole = {} if config.architecture.causal else {size: self._jit(self._encode) for size in sizes}
-    self._read_together = {size: self._jit(self._graph("all")) for size in TOGETHER}
+    self._read_together = {size: self._jit(self._read_single) for size in TOGETHER}
 
   def step(self, chunks: Sequence[Chunk], *, all_logits: bool = False) -> list[memoryview[float]]:
     """Reads chunks of different slots, and gives for each the logits after its last token, as a memoryview of float32
@@ -149,6 +151,10 @@ class Model:
       if FEW < left <= SHORT and self._read[FEW, wanted].captured is not None:
         size = FEW
       count = min(size, left)
+      if size == 1 and wanted != "states":
+        parts.append(self._logits_of([Chunk(chunk.slot, chunk.start + at, chunk.tokens[at:])]))
+        at += 1
+        continue
       tokens = Tensor([*chunk.tokens[at : at + count], *[0] * (size - count)], dtype=dtypes.int32)
       last = Variable("last", 0, size - 1).bind(count - 1)
       places = slot.bind(chunk.slot), start.bind(chunk.start + at)
@@ -169,15 +175,18 @@ class Model:
 
   def _single_tokens(self, chunks: Sequence[Chunk], every: bool) -> dict[int, memoryview[float]]:
     """The logits after chunks of one token each, by slot. The weights are read once for all of them."""
-    tokens = Tensor([chunk.tokens[0] for chunk in chunks], dtype=dtypes.int32).realize()
-    places = [
-      variable.bind(value)
-      for variables, chunk in zip(self._places, chunks)
-      for variable, value in zip(variables, (chunk.slot, chunk.start))
-    ]
-    rows = self._run(self._read_together[len(chunks)], tokens, Variable("last", 0, 0).bind(0), *places).data().cast("B")
+    rows = self._logits_of(chunks)
     size, shape = self.config.vocabulary * 4, ([1, self.config.vocabulary] if every else [self.config.vocabulary])
     return {c.slot: rows[n * size : (n + 1) * size].cast("f", shape) for n, c in enumerate(chunks)}
+
+  def _logits_of(self, chunks: Sequence[Chunk]) -> memoryview[int]:
+    """The logits after the first token of each chunk, one after the other, as bytes."""
+    given = [
+      variable.bind(value)
+      for token, places, chunk in zip(self._tokens, self._places, chunks)
+      for variable, value in zip((token, *places), (chunk.tokens[0], chunk.slot, chunk.start))
+    ]
+    return self._run(self._read_together[len(chunks)], *given).data().cast("B")
 
   def _jit(self, read: Callable[..., Tensor]) -> TinyJit[..., Tensor]:
     """A function that is captured. Of all that read, one is called at a time: they share what they need in between."""
@@ -211,6 +220,13 @@ class Model:
       return capped(logits, self.config.logit_cap).realize()
 
     return read_tokens
+
+  def _read_single(self, *given: UOp) -> Tensor:
+    """The logits after one token each of sequences: its number, its slot and its position, which are variables, as to
+    make a tensor of numbers takes longer."""
+    tokens = Tensor.stack(*[Tensor(token, dtype=dtypes.int32) for token in given[::3]]).contiguous()
+    places = [place for n, place in enumerate(given) if n % 3]
+    return self._graph("all")(tokens, Variable("last", 0, 0).bind(0), *places)
 
   def _encode(self, tokens: Tensor, last: UOp) -> Tensor:
     """The states of a text, up to its `last` token."""

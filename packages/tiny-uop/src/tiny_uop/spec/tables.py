@@ -235,6 +235,8 @@ _KERNEL = (
       lambda u: void(u) and isinstance(u.arg, Collective) and [s.arg for s in u.src] == list(range(len(u.src)))
       and len(u.src) % 2 == 0 and all(s.op is Ops.PARAM for s in u.src)),
   row(Ops.NATIVE, "PARAMs, each once, and as arg a NativeCode that writes some of them", _native),
+  row(Ops.PREFETCH, 'an INDEX, another one if the first has a scalar gate, and arg ("read" or "write", a cache level)',
+      _prefetch),
   row(Ops.END, "an effect and RANGEs", lambda u: void(u) and waitable(u.src[:1]) and _closes(u)),
   row(Ops.STAGE, "a value of its dtype, RANGEs and a Stage",
       lambda u: u.src[0].dtype is u.dtype and isinstance(u.arg, Stage) and all(r.op is Ops.RANGE for r in u.src[1:])),

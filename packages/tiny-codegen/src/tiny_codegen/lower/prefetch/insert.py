@@ -43,6 +43,14 @@ from tiny_uop import GroupOp, Ops, UOp
 _MOVABLE = GroupOp.Elementwise | {Ops.CONST, Ops.VARIABLE, Ops.PARAM, Ops.INDEX, Ops.PREFETCH}
 
 
+def drop_hints(kernel: UOp, target: Target) -> UOp:
+  """The kernel without its PREFETCHes, where the target has none."""
+  if target.has_prefetch:
+    return kernel
+  nothing = UOp.group()
+  return kernel.substitute({u: nothing for u in kernel.toposort if u.op is Ops.PREFETCH})
+
+
 def prefetch(linear: UOp, target: Target) -> UOp:
   """The LINEAR with PREFETCHes, where the target has them."""
   if not target.has_prefetch:
