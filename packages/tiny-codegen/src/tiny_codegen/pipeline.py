@@ -12,7 +12,7 @@ from tiny_codegen.lower.merge_loops import merge_loops
 from tiny_codegen.lower.multiply_by_lane import multiply_by_lane
 from tiny_codegen.lower.pairwise_sum import pairwise_sum
 from tiny_codegen.lower.peel import peel_blocks
-from tiny_codegen.lower.prefetch.insert import prefetch, drop_hints
+from tiny_codegen.lower.prefetch.insert import drop_hints, prefetch
 from tiny_codegen.lower.reduce import lower_reduce
 from tiny_codegen.lower.separate import separate
 from tiny_codegen.lower.simplify import simplify_kernel
