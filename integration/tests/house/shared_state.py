@@ -65,7 +65,7 @@ def found(packages: Path = ROOT / "packages") -> dict[str, Shared]:
       if isinstance(node, ast.ImportFrom) and node.module is not None:
         known |= {alias.asname or alias.name: full for alias in node.names
                   if (full := f"{node.module}.{alias.name}") in containers}  # fmt: skip
-    nodes = list(ast.walk(tree))
+    nodes = [n for n in ast.walk(tree) if isinstance(n, (ast.Global, ast.Call, ast.Subscript, ast.AugAssign))]
     some = any(isinstance(node, ast.Global) for node in nodes)
     if not (some or any(name in known for node in nodes for name, _ in _changed_by(node, frozenset()))):
       continue  # quickly: in most modules nothing is

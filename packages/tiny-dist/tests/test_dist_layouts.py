@@ -8,7 +8,7 @@ import pytest
 from dist_ranks import lines, ranks
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.nightly), 2, 4])
 def test_layouts(count: int) -> None:
   assert lines(ranks(count, "layouts.py")) == [f"layouts are right on {i}" for i in range(count)]
 

@@ -21,7 +21,8 @@ def planned(count: int, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(("count", "net", "layout"), [
-  (1, "conv", "data"), (2, "conv", "data"), pytest.param(4, "conv", "data", marks=pytest.mark.nightly),
+  pytest.param(1, "conv", "data", marks=pytest.mark.nightly), (2, "conv", "data"),
+  pytest.param(4, "conv", "data", marks=pytest.mark.nightly),
   pytest.param(4, "transformer", "tensor", marks=pytest.mark.nightly),
   pytest.param(2, "transformer", "zero2", marks=pytest.mark.nightly),
   pytest.param(4, "conv", "zero3", marks=pytest.mark.nightly),

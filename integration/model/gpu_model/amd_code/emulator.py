@@ -39,8 +39,7 @@ FLAGS = (
   "-std=c++17",
   "-fPIC",
   "-w",
-  "-O1",
-  "-ftree-vectorize",
+  "-O0",  # compiled in a third of the time of -O1, and what the kit launches is small
   "-march=native",
   "-ffp-contract=off",
   "-fno-math-errno",
