@@ -51,7 +51,7 @@ def test_it_is_attention(heads: int, groups: int, size: int, slots: int, window:
   @TinyJit
   def look_up(q: Tensor, slot: UOp, start: UOp) -> Tensor:
     cache.values[slot, :, start : start + 1] = cache.values[slot, :, start : start + 1] * 1  # binds the variables
-    return attend(q.reshape(heads, 1, size), cache, slot, start, window, cap).realize()
+    return attend(q.reshape(heads, 1, size), cache, [(slot, start)], window, cap).realize()
 
   def numbers(slot: int, start: int) -> tuple[Array, Array]:
     """What is kept of all heads, from the first position that is seen."""
@@ -87,7 +87,7 @@ def test_tokens_up_to_the_last_see_what_is_before_them(
   def look_up(n: int, q: Tensor, k: Tensor, v: Tensor, slot: UOp, start: UOp, last: UOp | None) -> Tensor:
     caches[n].write(slot, start, k, v, int(k.shape[1]) if last is None else tiles(last) * TILE)
     variable = None if last is None else last.src[0]
-    return attend(q, caches[n], slot, start, window, 0.0, variable).realize()
+    return attend(q, caches[n], [(slot, start)], window, 0.0, variable).realize()
 
   few, one = TinyJit(partial(look_up, 0)), TinyJit(partial(look_up, 1))
   start, slot = 0, variables[0].bind(1)
@@ -105,6 +105,40 @@ def test_tokens_up_to_the_last_see_what_is_before_them(
       alone = one(*single, slot, variables[1].bind(start + n), None).numpy()
       np.testing.assert_allclose(found[n], alone[0], rtol=2e-5, atol=2e-5)
     start += count
+
+
+@pytest.mark.parametrize(
+  "heads, groups, size, slots, window, kind",
+  [(6, 2, 16, 2, 0, "f16"), (3, 3, 20, 4, 5, "f32"), (4, 1, 48, 3, 0, "q8")],
+)
+def test_tokens_of_several_slots_see_their_own(
+  heads: int, groups: int, size: int, slots: int, window: int, kind: str
+) -> None:
+  """As each does by itself, in any order of slots."""
+  rng = np.random.default_rng(heads)
+  cache = new_cache(kind, slots, groups, ROOM, size)
+  first = Variable("slot", 0, slots - 1)
+  for slot in range(slots):
+    keys, values = (Tensor(rng.standard_normal((groups, ROOM, size)).astype(np.float32)) for _ in range(2))
+    cache.write(first.bind(slot), Variable("start", 0, 0).bind(0), keys, values, ROOM)
+    Tensor.realize(*[t for t in (cache.keys, cache.values, cache.key_scales, cache.value_scales) if t is not None])
+  variables = [(Variable(f"slot{n}", 0, slots - 1), Variable(f"start{n}", 0, ROOM - 1)) for n in range(slots)]
+
+  def look_up(q: Tensor, *places: UOp) -> Tensor:
+    for slot, start in zip(places[::2], places[1::2]):
+      cache.values[slot, :, start : start + 1] = cache.values[slot, :, start : start + 1] * 1  # binds the variables
+    return attend(q, cache, [*zip(places[::2], places[1::2])], window, 0.0).realize()
+
+  together, alone = TinyJit(look_up), TinyJit(look_up)
+  for starts in ((7, 30, 1, 47), (0, 16, 15, 31), (47, 47, 46, 0), (9, 2, 33, 20)):
+    order = rng.permutation(slots)
+    queries = rng.standard_normal((heads, slots, size)).astype(np.float32)
+    given = [(slot.bind(int(n)), start.bind(at)) for (slot, start), n, at in zip(variables, order, starts)]
+    found = together(Tensor(queries).realize(), *[place for pair in given for place in pair]).numpy()
+    for row, (n, at) in enumerate(zip(order, starts)):
+      place = variables[0][0].bind(int(n)), variables[0][1].bind(at)
+      expected = alone(Tensor(np.ascontiguousarray(queries[:, row : row + 1])).realize(), *place).numpy()
+      np.testing.assert_allclose(found[row], expected[0], rtol=2e-5, atol=2e-5)
 
 
 def test_another_type_is_refused() -> None:

@@ -7,6 +7,7 @@ sum of values that these weigh. Keys and values are read once for all queries th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 
@@ -31,18 +32,21 @@ LINE = 64
 """Bytes of a cache line."""
 
 
-def attend(q: Tensor, cache: Cache, slot: UOp, start: UOp, window: int, cap: float, last: UOp | None = None) -> Tensor:
-  """What tokens from position `start` of a slot on look up, float32 `(tokens, heads * head_dim)`. `q`
-  `(heads, tokens, head_dim)` are their queries, scaled. The cache has keys and values of positions up to theirs, of
-  which the last `window` are seen, or all if it is 0. Scores are capped as `cap * tanh(score / cap)` if `cap` is not 0.
-  With a variable `last`, only tiles of tokens up to that one look up something. `slot`, `start` and `last` are bound in
-  the same graph, by what writes keys."""
+def attend(
+  q: Tensor, cache: Cache, places: Sequence[tuple[UOp, UOp]], window: int, cap: float, last: UOp | None = None
+) -> Tensor:  # fmt: skip
+  """What tokens look up, float32 `(tokens, heads * head_dim)`. `q` `(heads, tokens, head_dim)` are their queries,
+  scaled. `places`: the slot and the position of the first token, if all are of one sequence; or of each, which are of
+  different slots. The cache has keys and values of positions up to theirs, of which the last `window` are seen, or all
+  if it is 0. Scores are capped as `cap * tanh(score / cap)` if `cap` is not 0. With a variable `last`, only tiles of
+  tokens up to that one look up something. `places` and `last` are bound in the same graph, by what writes keys."""
   slots, groups, room, size = (int(n) for n in cache.values.shape)
   heads, tokens = int(q.shape[0]), int(q.shape[1])
-  place, first = start.src[0], slot.src[0] if slots > 1 else None  # of one slot there is no variable
+  # of one slot there is no variable
+  variables = tuple([(slot.src[0] if slots > 1 else None, start.src[0]) for slot, start in places])
   scales = 0 if cache.value_scales is None else cache.groups
   kernel = _kernel(
-    slots, groups, heads // groups, tokens, room, size, scales, cache.values.dtype, first, place, last, window, cap
+    slots, groups, heads // groups, tokens, room, size, scales, cache.values.dtype, variables, last, window, cap
   )
   shapes = ((tokens, heads * size), (heads, tokens, room))
   made = [Tensor.empty(*shape, dtype=dtypes.float32, device=q.device) for shape in shapes]
@@ -85,8 +89,8 @@ class Heads:
 
 @lru_cache(maxsize=64)
 def _kernel(
-  slots: int, groups: int, shared: int, tokens: int, room: int, size: int, scales: int, dtype: DType, slot: UOp | None,
-  start: UOp, last: UOp | None, window: int, cap: float,
+  slots: int, groups: int, shared: int, tokens: int, room: int, size: int, scales: int, dtype: DType,
+  places: tuple[tuple[UOp | None, UOp], ...], last: UOp | None, window: int, cap: float,
 ) -> UOp:  # fmt: skip
   """The kernel over the result, scores, queries, keys, values, and the scales of these, of which a head has as many at
   a position, or 0. `shared` queries have the same keys."""
@@ -94,27 +98,42 @@ def _kernel(
   out, scores, q = (UOp.param(n, dtypes.float32.ptr(count)) for n, count in enumerate(numbers))
   keys, values = (UOp.param(n, dtype.ptr(slots * groups * room * size)) for n in (3, 4))
   key_scales, value_scales = (UOp.param(n, dtypes.float16.ptr(slots * groups * room * max(scales, 1))) for n in (5, 6))
+  # tokens of different sequences have their own keys, so that threads may share heads and sequences alike
   together = next(n for n in (TILE, 2, 1) if n <= tokens and (n == 1 or n * shared <= ROWS))
-  group = UOp.range(groups, 0)
+  together = together if len(places) == 1 else 1
+  number = UOp.range(groups * len(places), 0)
+  group, (slot, start) = number % groups, _chosen(number // groups, places)
   count = tokens // together if last is None else tiles(last) * (TILE // together)
-  tile = group.const_like(0) if tokens == 1 else UOp.range(count, 10)
+  alone = tokens == len(places)
+  tile = number // groups if alone else UOp.range(count, 10)
   rows = []
   for token in [tile * together + n for n in range(together)]:
     for head in [group * shared + n for n in range(shared)]:
       row = head * tokens + token
-      rows.append(Query(start + token, row * size, row * room, (token * (groups * shared) + head) * size))
-  heads = Heads(rows, rows[-1].place, group if slot is None else slot * groups + group, room, size, scales)
+      place = start if alone else start + token
+      rows.append(Query(place, row * size, row * room, (token * (groups * shared) + head) * size))
+  heads = Heads(rows, rows[-1].place, slot * groups + group, room, size, scales)
   scored = _scores(heads, scores, q, keys, key_scales, window, cap, values)
-  follows = (heads.head + 1).minimum(slots * groups - 1) * (room * size)
+  after = (number + 1).minimum(groups * len(places) - 1)
+  follows = (_chosen(after // groups, places)[0] * groups + after % groups) * (room * size)
   weights, shares = _weights(heads, scored, keys, follows)
   mixed = _mixed(heads, out, weights, shares, values, value_scales)
-  return UOp.sink(mixed.end(group) if tokens == 1 else mixed.end(group, tile), arg=KernelInfo("attend"))
+  return UOp.sink(mixed.end(number) if alone else mixed.end(number, tile), arg=KernelInfo("attend"))
+
+
+def _chosen(number: UOp, places: tuple[tuple[UOp | None, UOp], ...]) -> tuple[UOp, UOp]:
+  """The slot and the position of a sequence."""
+  slots, starts = zip(*[(number.const_like(0) if slot is None else slot, start) for slot, start in places])
+  slot, start = slots[-1], starts[-1]
+  for n in range(len(places) - 2, -1, -1):
+    slot, start = (number < n + 1).where(slots[n], slot), (number < n + 1).where(starts[n], start)
+  return slot, start
 
 
 def _asked(heads: Heads, memory: UOp, base: UOp, block: UOp) -> list[UOp]:
   """Asks for the numbers of 16 positions, which begin at `base`."""
   each, itemsize = LANES * heads.size, memory.index(base).load().dtype.itemsize
-  first = base + block.minimum(NEAR // (each * itemsize) - 1) * each
+  first = base + block.minimum(max(NEAR // (each * itemsize), 1) - 1) * each
   return [memory.index(first + n).prefetch(level=2) for n in range(0, each, LINE // itemsize)]
 
 

@@ -303,9 +303,9 @@ class Model:
     q: Tensor, k: Tensor, v: Tensor,
   ) -> Tensor:  # fmt: skip
     """Attention of tokens of sequences that follow one another, (tokens, heads * head_dim)."""
-    each = 2 * int(q.shape[0]) // len(places)  # tokens of a sequence
-    mixed = []
-    for n, (slot, start) in enumerate(zip(places[::2], places[1::2])):
+    sequences = [*zip(places[::2], places[1::2])]
+    each, queries = int(q.shape[0]) // len(sequences), []  # tokens of a sequence, and what they ask for
+    for n, (slot, start) in enumerate(sequences):
       part = (t[n * each : (n + 1) * each].reshape(each, -1, self.config.head_dim).transpose(0, 1) for t in (q, k, v))
       heads_q, heads_k, heads_v = part
       if not self.config.architecture.whole_norms:
@@ -313,20 +313,17 @@ class Model:
         heads_k = heads_k if layer.key_norm is None else layer.key_norm(heads_k)
       if rotation is not None:
         heads_q, heads_k = (self._rotate(t, rotation, start) for t in (heads_q, heads_k))
-      mixed.append(self._attend(heads_q, heads_k, heads_v, cache, window, slot, start, last))
-    return mixed[0] if len(mixed) == 1 else Tensor.cat(*mixed)
+      cache.write(slot, start, heads_k, heads_v, each if last is None else tiles(last) * TILE)
+      queries.append(heads_q)
+    if each > 1 and last is None:
+      return self._attend(queries[0], cache, window, *sequences[0])
+    asked = (queries[0] if len(queries) == 1 else Tensor.cat(*queries, dim=1)) * self.config.attention_scale
+    return attend(asked, cache, sequences, window, self.config.attention_cap, variable_of(last))
 
-  def _attend(
-    self, q: Tensor, k: Tensor, v: Tensor, cache: Cache, window: int, slot: UOp, start: UOp, last: UOp | None
-  ) -> Tensor:
-    """Attention of tokens of one sequence, (tokens, heads * head_dim), of queries, keys and values
-    (heads, tokens, head_dim). Keys and values are written first."""
+  def _attend(self, q: Tensor, cache: Cache, window: int, slot: UOp, start: UOp) -> Tensor:
+    """Attention of many tokens of a sequence, (tokens, heads * head_dim), of queries (heads, tokens, head_dim)."""
     config, tokens = self.config, int(q.shape[1])
     end = start + tokens
-    cache.write(slot, start, k, v, tokens if last is None else tiles(last) * TILE)
-    if tokens == 1 or last is not None:
-      q = q * config.attention_scale
-      return attend(q, cache, slot, start, window, config.attention_cap, variable_of(last))
     shared = config.heads // config.kv_heads
     q = q.reshape(config.kv_heads, shared * tokens, config.head_dim)
     place, key = Tensor.arange(tokens).reshape(1, -1, 1) + start, Tensor.arange(end).reshape(1, 1, -1)
