@@ -28,7 +28,7 @@ SMALL = {
 }
 """Options that make an example small. Each says by its exit status whether it has done what it promises."""
 NO_PICTURE = {"amd_trace", "data_parallel"}
-SLOW = {"resnet"}
+SLOW = {"resnet", "vae"}
 """Those with many kernels: in `nightly`."""
 
 

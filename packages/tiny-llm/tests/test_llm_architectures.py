@@ -17,8 +17,8 @@ from tiny_llm import Chunk, Engine, Request, Tokenizer, load_model, open_checkpo
 from tiny_llm.architectures import ARCHITECTURES, config_of
 from tiny_llm.rope import rotations
 
-RARE = ("mixtral", "qwen2")
-"""What other models cover: the folder of mixtral, and qwen2moe."""
+RARE = ("mixtral", "qwen2", "qwen3", "gemma", "olmoe", "phi3, short")
+"""What other models cover: the folder of mixtral, qwen2moe, qwen3moe, gemma3, and phi3 with long factors."""
 RECORDED = json.loads(Path(__file__).with_name("llama_logits.json").read_text("utf-8"))
 
 
