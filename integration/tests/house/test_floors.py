@@ -88,6 +88,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ("generate", "bench"),
     ("schema", "session"),
     ("chat", "server"),
+    ("command_line",),
     ("__init__", "__main__"),
   ),
 }

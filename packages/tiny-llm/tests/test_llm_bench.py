@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import small_models as small
 
-from tiny_llm.__main__ import main
 from tiny_llm.bench import bench_model
+from tiny_llm.command_line import main
 
 
 @pytest.fixture(scope="module")

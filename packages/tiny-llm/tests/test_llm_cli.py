@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 from chat_models import talker, write_talker
 
-from tiny_llm.__main__ import main
 from tiny_llm.chat import shown
+from tiny_llm.command_line import main
 from tiny_llm.files.checkpoint import open_checkpoint
 from tiny_llm.model import Chunk, load_model
 from tiny_llm.session import bar, find_model
@@ -290,8 +290,8 @@ class Terminal:
     import pty
 
     self.output, self.status = b"", list[int]()
-    self._child, self._end = pty.fork()
-    if self._child == 0:
+    self.child, self.end = pty.fork()
+    if self.child == 0:
       os.execv(sys.executable, [sys.executable, *program, *line])
 
   def __enter__(self) -> Terminal:
@@ -299,12 +299,12 @@ class Terminal:
 
   def __exit__(self, *_: object) -> None:
     if not self.status:
-      os.kill(self._child, signal.SIGKILL)
-      os.waitpid(self._child, 0)
-    os.close(self._end)
+      os.kill(self.child, signal.SIGKILL)
+      os.waitpid(self.child, 0)
+    os.close(self.end)
 
   def press(self, keys: bytes) -> None:
-    os.write(self._end, keys)
+    os.write(self.end, keys)
 
   def wait(self, done: Callable[[], bool], *, press: bytes = b"") -> None:
     """Reads until something is so. Presses keys at once, and again whenever nothing comes for two seconds: the terminal
@@ -313,9 +313,9 @@ class Terminal:
     end = time.monotonic() + 120
     while not done():
       assert time.monotonic() < end, self.output
-      if select.select([self._end], [], [], 2)[0]:
+      if select.select([self.end], [], [], 2)[0]:
         try:
-          self.output += os.read(self._end, 1 << 16)
+          self.output += os.read(self.end, 1 << 16)
         except OSError:  # how Linux says that the child has closed its end
           time.sleep(0.01)
       else:
@@ -328,12 +328,47 @@ class Terminal:
     """The exit status, when it is there."""
 
     def has_ended() -> bool:
-      pid, code = os.waitpid(self._child, os.WNOHANG)
+      pid, code = os.waitpid(self.child, os.WNOHANG)
       self.status.extend([os.waitstatus_to_exitcode(code)] if pid else [])
       return bool(self.status)
 
     self.wait(has_ended, press=press)
     return self.status[0]
+
+
+IMPORTING = """
+import os, runpy, signal, sys
+
+class Interrupts:
+  def find_spec(self, name, path=None, target=None):
+    if name == module:
+      os.kill(os.getpid(), signal.SIGINT)
+
+module = sys.argv.pop(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs in the background of a shell does not have it
+sys.meta_path.insert(0, Interrupts())
+runpy.run_module("tiny_llm", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no SIGINT for other processes")
+@pytest.mark.parametrize("module", ["numpy", "tiny_tensor", "tiny_runtime.execution.execute"])
+def test_ctrl_c_before_there_is_an_answer(module: str, path: Path) -> None:
+  """While modules are imported, and while the model is loaded."""
+  line = ["generate", str(path), "-c", "64", "-p", "Hello"]
+  found = subprocess.run(
+    [sys.executable, "-c", IMPORTING, module, *line], capture_output=True, check=False, timeout=300
+  )
+  # CPython ends by the signal itself where source was executed when it came
+  assert found.returncode in (130, -signal.SIGINT) and found.stdout + found.stderr == b""
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_ctrl_c_where_nothing_goes_on_after_an_answer(command: str, path: Path, tmp_path: Path) -> None:
+  (tmp_path / "program.py").write_text(INTERRUPTED)
+  line = [sys.executable, str(tmp_path / "program.py"), "step", "1", command, str(path), "-c", "400"]
+  found = subprocess.run(line, input=b"Hello", capture_output=True, check=False, timeout=300)
+  assert (found.returncode, found.stdout, found.stderr) == (130, b"", b"")
 
 
 IN_TERMINALS = pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo-terminals")
@@ -358,7 +393,7 @@ def test_a_conversation_in_a_terminal(path: Path, tmp_path: Path) -> None:
     messages = json.loads(saved.read_text())
     assert [message["role"] for message in messages] == ["system", "user", "assistant"]
     assert messages[1]["content"] == "Hello there"
-    terminal.until(b"/exit leaves", press=b"\x03")  # at the prompt Ctrl-C leaves nothing but a hint
+    terminal.until(b"Ctrl-C once more leaves", press=b"\x03")
     terminal.until(b"forgotten", press=b"/reset\n")
     terminal.press(f"/save {saved}\n".encode())
     terminal.until(b"(1 message in")
@@ -380,6 +415,39 @@ def test_a_conversation_in_a_terminal(path: Path, tmp_path: Path) -> None:
 
 
 @IN_TERMINALS
+def test_what_ends_the_program_at_the_prompt(path: Path) -> None:
+  """It leaves the terminal as it was: a line that is edited shows nothing that the terminal itself would."""
+  import termios
+
+  line = ["chat", str(path), "-c", "64"]
+  with Terminal(*line) as terminal:
+    terminal.until(b">>> ")
+    assert terminal.ended(press=b"\x03") == 130 and b"Ctrl-C once more leaves" in terminal.output
+    assert b"Traceback" not in terminal.output
+  for number in (signal.SIGTERM, signal.SIGHUP):
+    with Terminal(*line) as terminal:
+      before = termios.tcgetattr(terminal.end)
+      terminal.until(b">>> ")
+      assert termios.tcgetattr(terminal.end) != before
+      os.kill(terminal.child, number)
+      assert terminal.ended(press=b"\n") == 128 + number and termios.tcgetattr(terminal.end) == before
+
+
+@IN_TERMINALS
+def test_a_narrow_terminal_shows_bars_in_one_line(path: Path) -> None:
+  import fcntl
+  import struct
+  import termios
+
+  with Terminal("chat", str(path), "-c", "64") as terminal:
+    fcntl.ioctl(terminal.end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 30, 0, 0))
+    terminal.until(b">>> ")
+    shown = terminal.output.partition(b"Ctrl-C stops")[0].decode()
+    lines = [line for line in shown.replace("\x1b[K", "").split("\r") if line]
+    assert lines and max(map(len, lines)) < 30
+
+
+@IN_TERMINALS
 def test_a_conversation_that_fills_the_context(path: Path) -> None:
   with Terminal("chat", str(path), "-c", "48", "--seed", "3", "--temperature", "2") as terminal:
     terminal.until(b">>> ")
@@ -389,7 +457,7 @@ def test_a_conversation_that_fills_the_context(path: Path) -> None:
 
 INTERRUPTED = """
 import os, signal, sys
-from tiny_llm.__main__ import main
+from tiny_llm.command_line import main
 from tiny_llm.generate import Engine
 from tiny_llm.text.template import ChatTemplate
 
@@ -403,6 +471,7 @@ def interrupted(self, *arguments, **keywords):
   return whole(self, *arguments, **keywords)
 
 setattr(kind, name, interrupted)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main())
 """
 
@@ -430,9 +499,9 @@ def test_ctrl_c_before_the_first_token(where: str, times: str, says: bytes, path
 @IN_TERMINALS
 def test_bytes_that_are_no_text_do_not_end_a_conversation(path: Path, tmp_path: Path) -> None:
   """Where the answer goes to a file, nothing edits lines, and bytes come as they are typed."""
-  program = ["-c", "import io, sys; sys.stdout = io.StringIO(); from tiny_llm.__main__ import main; sys.exit(main())"]
+  to_file = "import io, sys; sys.stdout = io.StringIO(); from tiny_llm.command_line import main; sys.exit(main())"
   saved = tmp_path / "saved.json"
-  with Terminal("chat", str(path), "-c", "400", "-n", "4", program=program) as terminal:
+  with Terminal("chat", str(path), "-c", "400", "-n", "4", program=["-c", to_file]) as terminal:
     terminal.until(b"/help lists commands")
     terminal.press(b"caf\xe9 is\n")
     terminal.until(b"[prompt ")

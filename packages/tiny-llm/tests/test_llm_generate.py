@@ -273,6 +273,19 @@ def test_what_long_prompts_need_in_between_is_given_back(engine: Engine, monkeyp
   assert freed == [1]  # while its answer is made
 
 
+def test_what_several_requests_need_is_captured_before_they_come(tmp_path: Path) -> None:
+  """And changes nothing of what slots hold."""
+  model, tokenizer = talker(write_talker(tmp_path / "talker.gguf"), slots=5)
+  engine = Engine(model, tokenizer)
+  request = Request(list(range(5, 40)), GREEDY, 10, ignore_ends=True)
+  (first,) = run(engine, request)
+  for rehearse in engine.rehearsals():
+    rehearse()
+  assert {size for size, read in model._read_together.items() if read.captured is not None} == {1, 2, 4}
+  (again,) = run(engine, request)
+  assert again.cached == 34 and again.generated == first.generated
+
+
 def test_a_warm_session_has_captured_what_messages_need(tmp_path: Path) -> None:
   session = Session(write_talker(tmp_path / "talker.gguf"), context=128, quiet=True)
   try:

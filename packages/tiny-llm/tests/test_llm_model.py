@@ -11,6 +11,7 @@ import pytest
 import small_models as small
 
 from tiny_llm import Chunk, Model, load_model, open_checkpoint
+from tiny_tensor import Context
 
 TOKENS = [int(t) for t in np.random.default_rng(1).integers(0, small.SIZES["vocabulary"], 40)]
 
@@ -93,6 +94,34 @@ def test_a_prefix_is_copied(made: tuple[Model, Any]) -> None:
   model.copy_prefix(0, 1, 12)
   (found,) = model.step([Chunk(1, 12, TOKENS[12:15])])
   np.testing.assert_allclose(np.asarray(found), expected[14], rtol=1e-3, atol=1e-4)
+
+
+def test_what_a_layer_does_for_each_head_is_one_kernel(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+  """Each head by itself would be a kernel of its own: places within keys and queries would be constants in it."""
+  counts = []
+  for heads in (1, 4):
+    monkeypatch.setitem(small.SIZES, "kv_heads", heads)
+    small.write_llama(tmp_path / "a.gguf", small.weights_of(np.random.default_rng(0)))
+    model = load_model(open_checkpoint(tmp_path / "a.gguf"), context=200)
+    capsys.readouterr()
+    with Context(DEBUG=1):
+      model.step([Chunk(0, 0, [1] * 128)])
+    counts.append(sum(line.startswith("kernel ") for line in capsys.readouterr().err.splitlines()))
+  assert counts[0] == counts[1] > 5
+
+
+def test_a_prefix_of_another_length_is_copied_without_a_new_kernel(
+  made: tuple[Model, Any], capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+  model, _ = made
+  model.copy_prefix(0, 1, 12)
+  capsys.readouterr()
+  with Context(DEBUG=1):
+    for length in (12, 13, 30):
+      model.copy_prefix(1, 0, length)
+  assert "kernel " not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

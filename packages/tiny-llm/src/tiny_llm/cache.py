@@ -49,25 +49,26 @@ class Cache:
       numbers[slot, :, start:end] = rounded.reshape(*new.shape)[:, :count]
       scales[slot, :, start:end] = (most * (1 / 127)).squeeze(-1)[:, :count].cast(scales.dtype)
 
-  def read(self, slot: UOp, head: int, end: UOp) -> tuple[Tensor, Tensor]:
-    """Keys and values of a head up to a position, float32 `(end, head_dim)`."""
-    found, size = [], int(self.values.shape[-1])
+  def read(self, slot: UOp, end: UOp) -> tuple[Tensor, Tensor]:
+    """Keys and values up to a position, float32 `(kv_heads, end, head_dim)`."""
+    found = []
+    heads, size = int(self.values.shape[1]), int(self.values.shape[-1])
     for numbers, scales in ((in_rows(self.keys), self.key_scales), (self.values, self.value_scales)):
-      part = numbers[slot, head, :end].float()
+      part = numbers[slot, :, :end].float()
       if scales is not None:
         scales = in_rows(scales) if scales.ndim == 5 else scales
-        grouped = part.reshape(end, self.groups, size // self.groups)
-        part = (grouped * scales[slot, head, :end].float().unsqueeze(-1)).reshape(end, size)
+        grouped = part.reshape(heads, end, self.groups, size // self.groups)
+        part = (grouped * scales[slot, :, :end].float().unsqueeze(-1)).reshape(heads, end, size)
       found.append(part)
     return found[0], found[1]
 
-  def copy_prefix(self, from_slot: int, to_slot: int, length: int) -> list[Tensor]:
-    """The first positions of a slot are what those of another are, once the tensors that are given are realised."""
+  def copy_prefix(self, from_slot: UOp, to_slot: UOp, length: UOp) -> None:
+    """The first positions of a slot become those of another one."""
     tensors = [t for t in (self.keys, self.values, self.key_scales, self.value_scales) if t is not None]
     for t in tensors:
       rows = in_rows(t) if t.ndim == 5 else t
       rows[to_slot, :, :length] = rows[from_slot, :, :length]
-    return tensors
+    Tensor.realize(*tensors)
 
 
 def new_cache(kind: str, slots: int, heads: int, room: int, size: int) -> Cache:

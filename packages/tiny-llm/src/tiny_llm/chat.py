@@ -7,8 +7,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
@@ -16,6 +16,7 @@ from typing import TextIO
 from tiny_llm.generate import ContextExceeded, Generation, Request
 from tiny_llm.sampling import SamplingOptions
 from tiny_llm.session import Session
+from tiny_llm.system import ENDING
 from tiny_llm.text.template import ChatTemplateError
 from tiny_tensor import BackendError, Context, OutOfMemory
 
@@ -27,7 +28,7 @@ HELP = """\
 /save FILE     write the conversation as JSON
 /load FILE     go on with a conversation that was saved
 /help          this
-/exit          leave, as Ctrl-D does. Ctrl-C stops an answer\
+/exit          leave, as Ctrl-D does, and Ctrl-C twice. Ctrl-C stops an answer\
 """
 
 
@@ -57,11 +58,13 @@ class Conversation:
     first = self.messages[:1]
     return first[0]["content"] if first and first[0]["role"] == "system" else None
 
-  def ask(self, text: str) -> Generation:
-    """Writes the answer to `text`. Raises ChatTemplateError, or ContextExceeded where the conversation has become too
-    long; it is as before then."""
+  def ask(self, text: str, stoppable: bool = True) -> Generation:
+    """Writes the answer to `text`. Ctrl-C stops that, if it is `stoppable`, and otherwise is a KeyboardInterrupt.
+
+    Raises ChatTemplateError, or ContextExceeded where the conversation has become too long; it is as before then.
+    """
     messages = [*self.messages, {"role": "user", "content": text}]
-    with interrupts() as interrupted:
+    with interrupts() if stoppable else nullcontext(()) as interrupted:
       request = Request(self.session.prompt(messages), self.options, self.max_tokens, self.stop)
       generation = self.session.engine.submit(request)
       answer = write_answer(self.session, generation, self.out, interrupted)
@@ -116,9 +119,11 @@ def chat(conversation: Conversation) -> None:
   if isinstance(sys.stdin, io.TextIOWrapper):
     sys.stdin.reconfigure(errors="replace")  # bytes that are no text must not end the conversation
   print("Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands", file=sys.stderr)
+  told = False
   while True:
     try:
       line = _read_message()
+      told = False
       if not line.strip():
         continue
       if not line.startswith("/"):
@@ -126,7 +131,10 @@ def chat(conversation: Conversation) -> None:
       elif not conversation.command(line.strip()):
         return
     except KeyboardInterrupt:
-      print("\n(Ctrl-D or /exit leaves)", file=sys.stderr)
+      if told:
+        raise
+      told = True
+      print("\n(Ctrl-C once more leaves, as Ctrl-D and /exit do)", file=sys.stderr)
     except EOFError:
       print(file=sys.stderr)
       return
@@ -139,13 +147,30 @@ def chat(conversation: Conversation) -> None:
 
 
 def _read_message() -> str:
-  line = input(">>> ")
-  if not line.startswith('"""'):
-    return line
-  lines = [line[3:]]
-  while not lines[-1].rstrip().endswith('"""'):
-    lines.append(input("... "))
-  return "\n".join(lines).rstrip()[:-3]
+  with _ended_in_order():
+    line = input(">>> ")
+    if not line.startswith('"""'):
+      return line
+    lines = [line[3:]]
+    while not lines[-1].rstrip().endswith('"""'):
+      lines.append(input("... "))
+    return "\n".join(lines).rstrip()[:-3]
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+  """What asks the program to end raises SystemExit: a terminal in which a line is edited shows nothing that is typed,
+  and stays so after a program that is simply ended."""
+
+  def end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+  before = [(number, signal.signal(number, end)) for number in ENDING]
+  try:
+    yield
+  finally:
+    for number, handler in before:
+      signal.signal(number, handler)
 
 
 def _file(name: str) -> Path:
@@ -187,7 +212,7 @@ def _is_text(value: object) -> bool:
   return isinstance(value, str)
 
 
-def write_answer(session: Session, generation: Generation, out: TextIO, interrupted: list[int]) -> str:
+def write_answer(session: Session, generation: Generation, out: TextIO, interrupted: Sequence[int] = ()) -> str:
   """Writes an answer as it comes, and gives it back. It ends when `interrupted` (`interrupts`) has something."""
   parts: list[str] = []
   with ExitStack() as stack:

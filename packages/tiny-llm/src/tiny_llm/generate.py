@@ -14,12 +14,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from tiny_llm.model import Chunk, Model
+from tiny_llm.model import TOGETHER, Chunk, Model
 from tiny_llm.sampling import Array, Sampler, SamplingOptions, TokenLogprob, logprob_of
 from tiny_llm.text.tokenizer import StreamDecoder, Tokenizer
 from tiny_uop.records import dataclass
@@ -144,8 +145,8 @@ class Generation:
     return token if self.finish is None else None
 
   def _done(self, finish: str, text: str = "") -> None:
-    if not self._text.found:
-      text += self._text.push(self._decoder.end()) + self._text.end()
+    if not self._text.found:  # a character that was cut off is none, but the model may end in the middle of one
+      text += (self._text.push(self._decoder.end()) if finish == "stop" else "") + self._text.end()
     self.finish, self.ended = finish, time.perf_counter()
     self._give(text, finish)
 
@@ -266,6 +267,19 @@ class Engine:
       self.model.free_intermediates()
       self._prompts = False
     return bool(busy)
+
+  def rehearsals(self) -> list[Callable[[], None]]:
+    """What makes ready for tokens of several slots at once, in parts of less than a second. Each is to be called while
+    nothing runs, in this order; without them, the first such requests wait."""
+    if not self.model.config.architecture.causal:
+      return []
+    counts = [count for count in sorted(TOGETHER) if 1 < count <= self.model.slots]
+    return [partial(self._rehearse, count) for count in counts for _ in range(2)]  # the second call captures
+
+  def _rehearse(self, count: int) -> None:
+    chunks = [Chunk(slot.number, slot.length, [0]) for slot in self._slots[:count]]
+    if all(chunk.start < self.model.context for chunk in chunks):  # behind what they hold
+      self.model.step(chunks)
 
   def answer(self, request: Request) -> Iterator[Piece]:
     """The pieces of one answer as they come. Closing the iterator ends it. Raises what went wrong in the model."""

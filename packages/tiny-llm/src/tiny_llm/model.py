@@ -78,6 +78,8 @@ class Model:
     # layers are alike: what Python makes of the first is run again for the others
     self._read_layer, self._encode_layer = Repeated(self._one_layer), Repeated(self._one_encoding_layer)
     self._read_whole = {} if config.architecture.causal else {size: self._jit(self._encode) for size in sizes}
+    self._copy: TinyJit[..., None] = TinyJit(self._copy_layers, arena=self._arena)
+    self._copy_layer = Repeated(Cache.copy_prefix)
     self._read_together = {size: self._jit(self._read_single) for size in TOGETHER}
 
   def step(self, chunks: Sequence[Chunk], *, all_logits: bool = False) -> list[memoryview[float]]:
@@ -119,8 +121,9 @@ class Model:
       )
     if from_slot == to_slot or not length:
       return
-    changed = [t for cache in self._caches for t in cache.copy_prefix(from_slot, to_slot, length)]
-    Tensor.realize(*changed)
+    slots = (Variable(name, 0, self.slots - 1) for name in ("from_slot", "to_slot"))
+    places = [variable.bind(number) for variable, number in zip(slots, (from_slot, to_slot))]
+    self._copy(*places, Variable("length", 1, self.context).bind(length))
 
   def free_intermediates(self) -> None:
     """Gives back what reading a prompt needs in between (scores over the whole context), until the next prompt."""
@@ -199,6 +202,10 @@ class Model:
     if new:
       Device.trim()
     return out
+
+  def _copy_layers(self, from_slot: UOp, to_slot: UOp, length: UOp) -> None:
+    for cache in self._caches:
+      self._copy_layer(cache, from_slot, to_slot, length)
 
   def _graph(self, wanted: str) -> Callable[..., Tensor]:
     def read_tokens(tokens: Tensor, last: UOp, *places: UOp) -> Tensor:
@@ -329,14 +336,11 @@ class Model:
     place, key = Tensor.arange(tokens).reshape(1, -1, 1) + start, Tensor.arange(end).reshape(1, 1, -1)
     seen = key <= place
     seen = seen & (key > place - window) if window else seen
-    mixed = []
-    for n in range(config.kv_heads):  # one after the other: scores take as much memory as all else
-      seen_keys, seen_values = cache.read(slot, n, end)
-      scores = (q[n] @ seen_keys.T * config.attention_scale).reshape(shared, tokens, end)
-      scores = seen.where(capped(scores, config.attention_cap), float("-inf"))
-      mixed.append((scores.softmax(-1).reshape(shared * tokens, end) @ seen_values).realize())
-    whole: Tensor = mixed[0] if len(mixed) == 1 else Tensor.stack(*mixed)
-    return whole.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
+    seen_keys, seen_values = cache.read(slot, end)
+    scores = (q @ seen_keys.transpose(1, 2) * config.attention_scale).reshape(config.kv_heads, shared, tokens, end)
+    scores = seen.where(capped(scores, config.attention_cap), float("-inf"))
+    mixed: Tensor = scores.softmax(-1).reshape(config.kv_heads, shared * tokens, end) @ seen_values
+    return mixed.reshape(config.heads, tokens, config.head_dim).transpose(0, 1).reshape(tokens, -1)
 
   def _rotate(self, x: Tensor, rotation: Rotation, start: UOp) -> Tensor:
     """Rotary embedding of (heads, tokens, head_dim), whose first token stands at `start`."""

@@ -3,6 +3,7 @@ recommends."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
@@ -18,7 +19,7 @@ from tiny_llm.generate import Engine, Request
 from tiny_llm.model import FEW, PIECES, Chunk, load_model
 from tiny_llm.sampling import SamplingOptions, recommended
 from tiny_llm.text.template import ChatTemplate
-from tiny_llm.text.tokenizer import Tokenizer
+from tiny_llm.text.tokenizer import Tokenizer, TokenizerError
 from tiny_tensor import Context
 from tiny_uop import EnvironmentVariable
 
@@ -170,11 +171,22 @@ class Session:
 
 
 def text_of(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
-  """The tokenizer of a file, and its template if it has one."""
-  tokenizer = Tokenizer.from_metadata(checkpoint.metadata)
+  """The tokenizer of a file, and its template if it has one. Raises TokenizerError, which names the file."""
+  try:
+    tokenizer = Tokenizer.from_metadata(checkpoint.metadata)
+  except TokenizerError as error:
+    raise TokenizerError(f"{checkpoint.path}: {error}") from None
   special = {"bos_token": tokenizer.text_of(tokenizer.bos), "eos_token": tokenizer.text_of(tokenizer.eos)}
   has = isinstance(checkpoint.metadata.get("tokenizer.chat_template"), str)
   return tokenizer, ChatTemplate.from_metadata(checkpoint.metadata, special) if has else None
+
+
+def columns() -> int:
+  """Letters in a line of the terminal that standard error is; it may change at any time."""
+  try:
+    return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+  except OSError:
+    return 80
 
 
 def bar(share: float, encoding: str | None) -> str:
@@ -219,7 +231,8 @@ class Waiting:
   def _count(self) -> None:
     begin = time.monotonic()
     while True:
-      sys.stderr.write(f"\r\x1b[K{bar(self._share, sys.stderr.encoding)} {self.what} {time.monotonic() - begin:.1f} s")
+      line = f"{bar(self._share, sys.stderr.encoding)} {self.what} {time.monotonic() - begin:.1f} s"
+      sys.stderr.write(f"\r\x1b[K{line[: columns() - 1]}")  # of a line that is longer, the first would stay
       sys.stderr.flush()
       if self._done.wait(0.2):
         return

@@ -83,14 +83,14 @@ class Packed:
 
   def numbers(self) -> Tensor:
     """The matrix in float32."""
-    codes, columns = self.codes(), []
-    size = BLOCK // len(codes.groups)
+    codes, parts = self.codes(), []
+    size = WORDS // len(codes.groups)
     for group, (scale, offset) in enumerate(codes.groups):
-      for word in codes.words[group * size // 4 : (group + 1) * size // 4]:
-        for place in range(4):
-          code = byte(word, place).cast(dtypes.float32)
-          columns.append(scale * (code + offset) if isinstance(offset, float) else scale * code + offset)
-    whole: Tensor = Tensor.stack(*columns, dim=-1)  # (rows / 16, blocks, 16, 32)
+      words = Tensor.stack(*codes.words[group * size : (group + 1) * size], dim=-1).unsqueeze(-1)
+      code = byte(words, Tensor.arange(4, dtype=words.dtype)).cast(dtypes.float32).flatten(-2)
+      scale = scale.unsqueeze(-1)
+      parts.append(scale * (code + offset) if isinstance(offset, float) else scale * code + offset.unsqueeze(-1))
+    whole: Tensor = parts[0] if len(parts) == 1 else Tensor.cat(*parts, dim=-1)  # (rows / 16, blocks, 16, 32)
     return whole.permute(0, 2, 1, 3).reshape(-1, self.columns)[: self.rows]
 
   def numbers_of(self, rows: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class Packed:
     return Packed(int(rows.shape[0]), self.columns, self.plan, parts).numbers()
 
 
-def byte(word: Any, place: int) -> Any:
+def byte(word: Any, place: Any) -> Any:
   """A byte of words, uint8."""
   return (word >> (8 * place)).cast(dtypes.uint8)
 

@@ -27,13 +27,15 @@ def serve(
   session: Session, sockets: Sequence[socket.socket], *, host: str, api_key: str | None = None,
   origins: Sequence[str] = (), queue: int = 64, quiet: bool = False,
 ) -> None:  # fmt: skip
-  """Serves a model until Ctrl-C at the sockets that `listen` made for `host`. On a loopback address, requests must name
-  this machine in their Host header, so that a page whose name an attacker points here (DNS rebinding) is refused."""
+  """Serves a model at the sockets that `listen` made for `host`, until Ctrl-C, which is raised as KeyboardInterrupt
+  when all is done. On a loopback address, requests must name this machine in their Host header, so that a page whose
+  name an attacker points here (DNS rebinding) is refused."""
   local = _is_loopback(host)
   if not local and api_key is None and not quiet:
     print(f"anyone who reaches {host} may ask: --api-key asks for a key", file=sys.stderr)
   hosts = ["localhost", "127.0.0.1", host] if local and ":" not in host else ["*"]
   app = create_app(session, api_key=api_key, origins=origins, hosts=hosts, queue=queue)
+  app.state.server.worker.call_when_idle(session.engine.rehearsals())
   config = uvicorn.Config(
     app, log_level="warning", access_log=False, timeout_graceful_shutdown=SECONDS, server_header=False
   )
@@ -42,8 +44,6 @@ def serve(
       at = f"{f'[{host}]' if ':' in host else host}:{sockets[0].getsockname()[1]}"
       print(f"{session.name}: http://{at} (Ctrl-C ends it)", file=sys.stderr)
     _Server(config, app.state.server.worker).run(list(sockets))
-  except KeyboardInterrupt:  # uvicorn raises it again when all is done
-    pass
   finally:
     app.state.server.close()
 

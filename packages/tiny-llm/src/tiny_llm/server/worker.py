@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
@@ -12,6 +12,11 @@ from tiny_llm.generate import Engine, Generation, Piece, Request
 from tiny_uop.locks import shared_lock
 
 __all__ = ["Busy", "Job", "Worker"]
+
+
+MOMENT = 0.3
+"""Seconds without a request after which what may wait is done: programs ask as soon as the server says that it is
+there, and people do not."""
 
 
 class Busy(Exception):
@@ -39,6 +44,7 @@ class Worker:
     self.seconds = {"prompt": 0.0, "predicted": 0.0}
     self._inbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
     self._jobs: list[Job] = []
+    self._idle: deque[Callable[[], object]] = deque()
     self._pending = 0
     self._lock = shared_lock()
     self._thread = threading.Thread(target=self._work, name="tiny-llm", daemon=True)
@@ -84,6 +90,10 @@ class Worker:
     """Runs `function` in the thread of the model, between two steps."""
     self._inbox.put(function)
 
+  def call_when_idle(self, functions: Sequence[Callable[[], object]]) -> None:
+    """Runs each of `functions` in the thread of the model when nobody has asked for a moment; none after one fails."""
+    self.call(lambda: self._idle.extend(functions))
+
   def close(self) -> None:
     """Ends all jobs, and the thread."""
     self._inbox.put(None)
@@ -114,9 +124,9 @@ class Worker:
   def _work(self) -> None:
     while True:
       try:
-        task = self._inbox.get(block=not self._jobs)
+        task = self._inbox.get(block=not self._jobs, timeout=MOMENT if self._idle else None)
       except Empty:
-        self._step()
+        self._step() if self._jobs else self._use_idle_time()
         continue
       if task is None:
         break
@@ -126,6 +136,12 @@ class Worker:
       if job.generation is not None:
         self.engine.cancel(job.generation)
     self._deliver()
+
+  def _use_idle_time(self) -> None:
+    try:
+      self._idle.popleft()()
+    except Exception:  # whoever asks for the same will be told
+      self._idle.clear()
 
   def _step(self) -> None:
     try:
