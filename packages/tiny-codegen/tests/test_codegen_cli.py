@@ -159,7 +159,7 @@ BAD = MATMUL.replace("LOAD float32", "LOAD int32", 1)
       MATMUL,
       ("--skip", "reduce"),
       2,
-      "no optional pass is named reduce: expected one of clamp_rows, double_buffer, merge_loops,",
+      "no optional pass is named reduce: expected one of clamp_rows, cut_edges, double_buffer, merge_loops,",
     ),
     (MATMUL, ("--start-after", "prefetch"), 2, "SINK is no program"),
     (MATMUL, ("--stop-after", "peel", "--start-after", "peel"), 2, "there is no pass after peel up to peel"),

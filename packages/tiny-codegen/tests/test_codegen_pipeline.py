@@ -235,7 +235,9 @@ def test_loops_nested_both_ways_become_two(run_kernel: Any) -> None:
 def test_what_is_no_kernel(renderer: Any) -> None:
   with pytest.raises(KernelError, match="expected a kernel, a SINK, got STORE"):
     compile_kernel(param(0, 1).index(0).store(1.0), renderer)
-  with pytest.raises(KernelError, match="linearise: only clamp_rows, double_buffer, merge_loops, .* are optional"):
+  with pytest.raises(
+    KernelError, match="linearise: only clamp_rows, cut_edges, double_buffer, merge_loops, .* are optional"
+  ):
     run_passes(CASES["matmul"]().kernel, PassContext(renderer.target), ("linearise",))
 
 

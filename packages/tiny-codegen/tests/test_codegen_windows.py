@@ -74,7 +74,8 @@ def test_neighbouring_taps_share_what_they_read(window: int, vectors: int) -> No
   unroll = Opt(OptOps.UNROLL, 4, 0), Opt(OptOps.UNROLL, 3, 0)
   opts = (Opt(OptOps.PADTO, 2, 16), Opt(OptOps.VECTOR, 2, 16), *unroll)
   kernel = pool(128, window, 2, weighted=True).kernel.replace(arg=KernelInfo("windows", opts))
-  loads = [u for u in build_program(kernel, WIDE).src[1].toposort if u.op is Ops.LOAD and u.dtype.count >= 8]
+  program = build_program(kernel, WIDE, skip=("cut_edges",))  # the edges read apart
+  loads = [u for u in program.src[1].toposort if u.op is Ops.LOAD and u.dtype.count >= 8]
   assert len(loads) == window * vectors
 
 

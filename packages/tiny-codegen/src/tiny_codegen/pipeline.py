@@ -5,6 +5,7 @@ from __future__ import annotations
 from tiny_codegen.decompose import decompose, fuse
 from tiny_codegen.lower.atomics import choose_atomics, lower_accumulate, order_loops
 from tiny_codegen.lower.clamp_rows import clamp_rows
+from tiny_codegen.lower.cut_edges import cut_edges
 from tiny_codegen.lower.gates import lower_gates
 from tiny_codegen.lower.index_types import lower_index
 from tiny_codegen.lower.linearise import linearise
@@ -65,6 +66,8 @@ PASSES: tuple[Pass, ...] = (
   Pass("workgroups", "GLOBAL, LOCAL and GROUP loops become hardware counters: places of workgroups and threads.",
        lower_workgroups, TARGET),
   Pass("peel", "The last, partial block of a padded loop becomes a loop of its own.", peel_blocks, TARGET, True),
+  Pass("cut_edges", "Padded windows: the edges of an image apart from its inside, where loads need no gates.",
+       cut_edges, TARGET, True),
   Pass("clamp_rows",
        "Rows of a register tile past the end of the matrix read its last row, so that loads need no gate.",
        clamp_rows, TARGET, True),

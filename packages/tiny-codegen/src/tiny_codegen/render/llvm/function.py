@@ -43,6 +43,7 @@ class Function:
   instructions: tuple[Instruction, ...] = ()
   distances: frozenset[UOp] = frozenset()
   fence_halves: bool = False
+  masks: dict[tuple[int, int], str] = field(default_factory=dict)  # of so many first lanes of so many
   addresses: dict[tuple[str, UOp, UOp], str] = field(default_factory=dict)  # by block, memory and offset
   _loops: dict[UOp, _Loop] = field(default_factory=dict)
   _count: int = 0

@@ -137,13 +137,14 @@ def _masked_load(body: Function, load: UOp, gate: UOp | None, memory: Memory) ->
   one, place = address(body, load.src[0], memory, gate is None)
   other = convert(body, _alternative(body, load), load.dtype, stored)
   first = None if gathered or gate is None else _first_lanes(gate)
-  if first is not None:
+  mask = None if first is None else _hidden_mask(body, first, stored)
+  if first is not None and mask is None:
     return _from_memory(body, _load_first(body, f"{one} {place}", stored, first, other), load.dtype)
   name, addresses = _masked(load.src[0], stored, one)
   # the alignment argument is how LLVM up to 21 wants it; newer versions read it too
+  gates = value_type(dtypes.bool.vec(count)), mask or _everywhere(body, gate, count)
   loaded = body.call(f"llvm.masked.{'gather' if gathered else 'load'}.{name}", kind, (addresses, place),
-                     ("i32", str(stored.scalar().itemsize)),
-                     (value_type(dtypes.bool.vec(count)), _everywhere(body, gate, count)), (kind, other))  # fmt: skip
+                     ("i32", str(stored.scalar().itemsize)), gates, (kind, other))  # fmt: skip
   pinned = body.pin_masked_loads and not gathered
   return _from_memory(body, _pinned(body, loaded, stored) if pinned else loaded, load.dtype)
 
@@ -167,6 +168,21 @@ def _load_first(body: Function, place: str, stored: DType, count: int, other: st
   wide = body.shuffle(value_type(part), loaded, [*range(count), *[None] * (stored.count - count)])
   lanes = [*range(count), *range(stored.count + count, 2 * stored.count)]
   return body.shuffle(value_type(stored), wide, lanes, other)
+
+
+def _hidden_mask(body: Function, first: int, stored: DType) -> str | None:
+  """A mask of the first lanes that LLVM does not know, made once, where there are mask registers; None for other
+  vectors, and where a shorter one fills a register: others are put together of up to four pieces."""
+  count = stored.count
+  whole = first & (first - 1) == 0
+  if whole or not body.pin_masked_loads or count not in (8, 16) or stored.scalar().bits < 32:
+    return None
+  if (first, count) not in body.masks:
+    word, mask = body.fresh("%mask"), body.fresh("%mask")
+    body.entry += [f'  {word} = call i{count} asm "", "=r,0"(i{count} {(1 << first) - 1})',
+                   f"  {mask} = bitcast i{count} {word} to {value_type(dtypes.bool.vec(count))}"]  # fmt: skip
+    body.masks[first, count] = mask
+  return body.masks[first, count]
 
 
 def _pinned(body: Function, value: str, kind: DType) -> str:
