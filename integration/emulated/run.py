@@ -66,8 +66,9 @@ MACHINES = {
   ),
   "x86_64": Machine("amd64", "qemu-x86_64-static", {"Haswell": (0, 0), "Nehalem": (0, 0)}),
 }
-OPTIONS = {"max": ",sve-default-vector-length=32"}
-"""What qemu is told of a processor besides its name: registers of 256 bits, with which kernels are NEON's."""
+OPTIONS = {"max": ",sve-default-vector-length=32", "Haswell": ",-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm"}
+"""What qemu is told of a processor besides its name: registers of 256 bits, with which kernels are NEON's; features
+that it warns of, as it cannot emulate them."""
 PYTEST = ("-m", "pytest", "-q", "-n", "2", "-rs", "-o", "faulthandler_timeout=1800")
 """A test that starts three processes can take ten minutes where the machine does something else, too."""
 TENSOR_TESTS = "realize products sort parts random symbolic special gradient"

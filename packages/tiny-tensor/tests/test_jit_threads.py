@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tiny_tensor import Context, Tensor, TinyJit
+from tiny_tensor.live import live_tensors
 from tiny_tensor.realize import is_realized
 
 SECONDS = 30
@@ -113,3 +115,32 @@ def test_gradients_of_the_function_are_computed_beside_other_threads() -> None:
     assert bias.grad is not None and is_realized(bias.grad.uop) and bias.grad.tolist() == [1.0, 1.0], "of no memory"
     assert weight.grad is not None and is_realized(weight.grad.uop) and weight.grad.tolist() == [6.0 + n, 9.0]
   other.step()
+
+
+def test_what_another_thread_holds_for_a_moment_is_not_kept() -> None:
+  """As it does while it looks at all tensors: arguments, and what the function made."""
+  ended = threading.Event()
+
+  def look() -> None:
+    while not ended.is_set():
+      held = live_tensors()
+      ended.wait(0.02)
+      del held
+      ended.wait(0.005)
+
+  def doubled(x: Tensor) -> Tensor:
+    y = (x[1:] * 2).realize()
+    time.sleep(0.05)  # the other thread has looked
+    return y + 1
+
+  thread = threading.Thread(target=look)
+  thread.start()
+  try:
+    for n in range(5):
+      step = TinyJit(doubled)
+      for turn in range(3):
+        x = Tensor([float(n), float(turn), 2.0]).realize()
+        assert step(x).tolist() == [2.0 * turn + 1, 5.0]
+  finally:
+    ended.set()
+    thread.join()

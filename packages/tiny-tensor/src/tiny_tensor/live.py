@@ -7,8 +7,9 @@ stand for it. Both are weak, so that neither graphs nor tensors live longer. Fil
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable
-from itertools import count, takewhile
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -21,6 +22,7 @@ _live: dict[object, int] = {}
 """Every live tensor, with a number that grows with each, in the order in which they began to stand for their graphs.
 Among them are the marks of `Changes`."""
 _number = count().__next__
+_HAS_LOCK: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 _forget = _live.pop  # no function of Python, which would take longer than all else that a tensor's end costs here
 
 
@@ -54,18 +56,29 @@ class Changes:
     _live.pop(self._next, None)
     self._next = mark = object()
     _live[mark] = _number()  # what changes from now on comes behind it
-    while True:
-      try:
-        entries = list(takewhile(lambda entry: entry is not self._mark, reversed(_live)))
-        break
-      except RuntimeError:  # a tensor came or went in the middle: collected as garbage, or in another thread
-        continue
+    entries = _behind(self._mark)
     return [t for e in reversed(entries) if isinstance(e, ref) and (t := e()) is not None], mark
 
   def done(self, mark: object) -> None:
     """Leaves out what `look` gave with this mark from now on."""
     before, self._mark, self._next = self._mark, mark, None
     _live.pop(before, None)
+
+
+def _behind(mark: object) -> list[object]:
+  """What came among the live tensors after a mark, the newest first; all of it if the mark is not there.
+
+  It is taken out of the dict at once. Between two steps of `reversed` others may change it, and where as many came as
+  went, Python does not notice, and reads behind the end of a table that has become smaller.
+  """
+  size = 64
+  while True:
+    # a call of C: with the interpreter's lock nobody comes between, and without it a dict locks itself for `list`
+    entries = list(islice(reversed(_live), size)) if _HAS_LOCK else list(_live)[::-1]
+    newer = list(takewhile(lambda entry: entry is not mark, entries))
+    if len(newer) < len(entries) or len(entries) < size or not _HAS_LOCK:
+      return newer
+    size *= 4
 
 
 def live_tensors() -> list[TensorBase]:

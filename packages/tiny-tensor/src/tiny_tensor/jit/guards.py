@@ -12,6 +12,8 @@ The README shows these tables.
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,11 +33,28 @@ if TYPE_CHECKING:
   from tiny_tensor.jit.run import Run
 
 
+OTHERS = 1.0
+"""Seconds that other threads have to let go of a tensor that seems to be kept."""
+
+
 class RunGuard(NamedTuple):
   """A guard of the run that is to be captured."""
 
   catches: str
   failure: Callable[[Run[Any]], str | None]
+
+
+def _lasting(find: Callable[[], list[Tensor]]) -> list[Tensor]:
+  """What is found, and found again: it may only wait for the collector, or another thread holds it while it looks at
+  all tensors."""
+  if not find():
+    return []
+  gc.collect()
+  last = time.monotonic() + OTHERS
+  while (found := find()) and threading.active_count() > 1 and time.monotonic() < last:
+    del found
+    time.sleep(0.001)
+  return found
 
 
 def _refused(run: Run[Any]) -> str | None:
@@ -77,9 +96,7 @@ def _kept(run: Run[Any]) -> str | None:
     found = [t for t in made if any(u in changed for u in t.uop.toposort)]
     return found + [t for t in graphs.all_tensors() if t in run.before and graphs.any_below(t.uop, run.created)]
 
-  if kept():
-    gc.collect()  # it may only wait for the collector
-  if not (found := kept()):
+  if not (found := _lasting(kept)):
     return None
   return (
     f"a tensor of shape {found[0].shape} that the function made is kept outside of it, where replays would not "
@@ -123,9 +140,7 @@ def _replaced(run: Run[Any]) -> str | None:
 
 def _argument_kept(run: Run[Any]) -> str | None:
   """The function keeps one of the copies that it got as arguments."""
-  if any(r() is not None for r in run.copies):
-    gc.collect()
-  if not (kept := [t for r in run.copies if (t := r()) is not None]):
+  if not (kept := _lasting(lambda: [t for r in run.copies if (t := r()) is not None])):
     return None
   return (
     f"the function keeps an argument of shape {kept[0].shape} after it returns; replays would not replace it: keep a "
