@@ -124,3 +124,10 @@ def test_windows_are_right(run_kernel: Any, seed: int) -> None:
   case = windows((order.randint(12, 20), order.randint(24, 50)), taps, before, behind, step, apart, seed % 4 == 3)
   with Context(SPEC=2 if seed < 2 else 0):  # which proves that all places are inside of their memory
     check(case, run_kernel(case.kernel, case.arrays, tiled(order.choice([4, 8]), order.choice([1, 2]))))
+
+
+def test_an_edge_without_loops_is_a_store(run_kernel: Any) -> None:
+  """Where lanes are those of the sum, the first and the last window have no loop of their own."""
+  case, opts = windows((1, 24), (1, 8), (0, 1), (0, 1)), (Opt(OptOps.VECTOR, 3, 8),)
+  assert parts(after(case, opts, AVX2)) == [(17.0, False)]
+  check(case, run_kernel(case.kernel, case.arrays, opts))

@@ -105,11 +105,9 @@ def _part(ends: Sequence[UOp], place: int, first: int, last: int, fresh: Iterato
   own = {r: r.replace(arg=(next(fresh), kind(r))) for r in inner}
   part = UOp.range(last - first, next(fresh), kind(loop))
   counter, loops = (number(first), ()) if last - first == 1 else (first + part, (part,))
-  return [
-    end.replace(src=(substitute_simplified(end.src[0], {**own, loop: counter}), *around, *loops,
-                     *[own[r] for r in end.src[place + 1 :]]))
-    for end in ends
-  ]  # fmt: skip
+  bodies = [substitute_simplified(end.src[0], {**own, loop: counter}) for end in ends]
+  nests = [(*around, *loops, *[own[r] for r in end.src[place + 1 :]]) for end in ends]
+  return [end.replace(src=(body, *nest)) if nest else body for end, body, nest in zip(ends, bodies, nests)]
 
 
 def _inside_of_all(ends: Sequence[UOp], loop: UOp, least: float) -> Inside | None:
