@@ -104,21 +104,22 @@ def test_changes_since_the_last_time() -> None:
 @pytest.mark.parametrize("has_lock", [True, False])
 def test_changes_are_those_of_one_moment(monkeypatch: pytest.MonkeyPatch, has_lock: bool) -> None:
   """Whatever comes and goes while they are looked at, as in other threads: as many, so that the size stays."""
-  changes = Changes()
-  changes.done(changes.look()[1])
-  kept, others = [in_memory(i) for i in range(200)], [in_memory(i) for i in range(50)]
+  with Context(DEVICE="REF"):
+    changes = Changes()
+    changes.done(changes.look()[1])
+    kept, others = [in_memory(i) for i in range(200)], [in_memory(i) for i in range(50)]
 
-  def late(keep: Callable[[object], bool], entries: list[object]) -> Iterator[object]:
-    for entry in entries:
-      others[:] = [in_memory(i) for i in range(50)]
-      if not keep(entry):
-        return
-      yield entry
+    def late(keep: Callable[[object], bool], entries: list[object]) -> Iterator[object]:
+      for entry in entries:
+        others[:] = [in_memory(i) for i in range(50)]
+        if not keep(entry):
+          return
+        yield entry
 
-  monkeypatch.setattr(live, "takewhile", late)
-  monkeypatch.setattr(live, "_HAS_LOCK", has_lock)
-  found, _ = changes.look()
-  assert [id(t) for t in found if any(t is k for k in kept)] == [id(t) for t in kept]
+    monkeypatch.setattr(live, "takewhile", late)
+    monkeypatch.setattr(live, "_HAS_LOCK", has_lock)
+    found, _ = changes.look()
+    assert [id(t) for t in found if any(t is k for k in kept)] == [id(t) for t in kept]
 
 
 def test_a_tensor_changes_while_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:

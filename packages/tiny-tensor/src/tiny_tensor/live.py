@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable
-from itertools import count, islice, takewhile
+from itertools import chain, count, islice, takewhile
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -73,8 +73,13 @@ def _behind(mark: object) -> list[object]:
   """
   size = 64
   while True:
-    # a call of C: with the interpreter's lock nobody comes between, and without it a dict locks itself for `list`
-    entries = list(islice(reversed(_live), size)) if _HAS_LOCK else list(_live)[::-1]
+    try:
+      # a call of C, in which the iterator is made last, as making others may collect garbage: with the interpreter's
+      # lock nobody comes between, and without it a dict locks itself for `list`
+      newest = chain.from_iterable(map(reversed, (_live,)))
+      entries = list(islice(newest, size)) if _HAS_LOCK else list(_live)[::-1]
+    except RuntimeError:  # garbage was collected all the same
+      continue
     newer = list(takewhile(lambda entry: entry is not mark, entries))
     if len(newer) < len(entries) or len(entries) < size or not _HAS_LOCK:
       return newer
