@@ -333,6 +333,7 @@ def test_programs_ask_for_cache_lines() -> None:
   for bad in (place.prefetch("fill"), place.prefetch("read", 0), place.prefetch(otherwise=elsewhere), value.prefetch()):
     with pytest.raises(SpecError, match="a cache level"):
       spec.check(instructions(store, bad), "program")
+    with pytest.raises(SpecError, match="a cache level"):
       spec.check(kernel(UOp.group(store, bad).end(i)), "kernel")
   spec.check(kernel(UOp.group(store, place.prefetch()).end(i)), "kernel")
   with pytest.raises(SpecError, match="illegal at the tensor level"):

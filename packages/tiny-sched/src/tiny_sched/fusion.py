@@ -24,6 +24,7 @@ TINY = 2048
 ROWS = 32  # rows that keep all cores busy
 LOOSE = 1.01  # ratios up to this one recompute nothing
 LARGE = 1 << 22  # elements that no cache keeps: writing and reading each takes longer than its exponential
+SHORT_CHOICE = 64  # operations of a comparison by which a sum picks, which is computed where it picks
 SHORT = 4  # operations of an expression that two kernels may well compute then, expensive ones or not
 
 
@@ -75,9 +76,10 @@ def _materialise_reduce(
 
 def _is_choice(u: UOp, cost: RecomputeCost) -> bool:
   """Whether a sum may pick one element by it. So it may by an integer that a reduction gave, as argmax does."""
-  if cost.is_choice or cost.below is not Below.ROW or not _compares_integers(u):
+  if cost.below is not Below.ROW:
     return cost.is_choice
-  return replace(cost, below=Below.NONE).is_choice
+  # short ones only: the expression is looked at
+  return cost.alu <= SHORT_CHOICE and replace(cost, below=Below.NONE).is_choice and _compares_integers(u)
 
 
 def _compares_integers(u: UOp) -> bool:
@@ -100,7 +102,7 @@ def _materialise_alu(
   if len(demands) == 1 and ratio <= LOOSE:
     return False
   if _is_choice(u, cost):
-    return cost.alu > 64
+    return cost.alu > SHORT_CHOICE
   if cost.below is Below.FULL:
     return True
   per_demand = ratio / len(demands)
