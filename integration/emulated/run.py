@@ -133,12 +133,14 @@ class System:
 
   def __init__(self, name: str, machine: Machine, folder: Path, version: str) -> None:
     self.name, self.machine, self.folder, self.version = name, machine, folder, version
-    self.root, self.site = folder / f"root-{name}-{version}", folder / f"site-{name}-{version}"
+    self.root, self.site, self.wheels, self.ours = (
+      folder / f"{part}-{name}-{version}" for part in ("root", "site", "wheels", "ours")
+    )
     self.qemu = folder / "qemu" / "usr" / "bin" / machine.qemu
 
   def prepare(self) -> None:
     """Fetches and unpacks what is not there, and installs our wheels anew."""
-    for part in ("packages", "wheels", "logs"):
+    for part in ("packages", "logs"):
       (self.folder / part).mkdir(parents=True, exist_ok=True)
     if not self.qemu.exists():
       self.unpack(self.fetch(self.native(), "bookworm", "qemu-user-static"), self.folder / "qemu")
@@ -152,13 +154,12 @@ class System:
               "--python-platform", f"{self.name}-manylinux_2_28", *WHEELS)  # fmt: skip
       (self.site / "sitecustomize.py").write_text(STARTS)
       (self.site / "ready").touch()
-    built, ours = self.folder / "wheels", self.folder / "ours"
-    for old in (built, ours):
+    for old in (self.wheels, self.ours):
       shutil.rmtree(old, ignore_errors=True)
     for name in OURS:
-      self.uv("build", "--wheel", "--out-dir", str(built), str(ROOT / "packages" / name))
-    self.uv("pip", "install", "--target", str(ours), "--no-deps", "--python-version", self.version,
-            *map(str, built.glob("*.whl")))  # fmt: skip
+      self.uv("build", "--wheel", "--out-dir", str(self.wheels), str(ROOT / "packages" / name))
+    self.uv("pip", "install", "--target", str(self.ours), "--no-deps", "--python-version", self.version,
+            *map(str, self.wheels.glob("*.whl")))  # fmt: skip
 
   def run(self, cpu: str, arguments: Sequence[str], log: Path | None) -> int:
     """Runs Python with the arguments; what it says goes to a file, or to the terminal. Gives back its status."""
@@ -186,7 +187,7 @@ class System:
         (made / entry.name).symlink_to(entry)
       made.rename(root)
     environment = {
-      "PYTHONPATH": os.pathsep.join(map(str, (self.folder / "ours", self.site))), "PYTHONDONTWRITEBYTECODE": "1",
+      "PYTHONPATH": os.pathsep.join(map(str, (self.ours, self.site))), "PYTHONDONTWRITEBYTECODE": "1",
       "OPENBLAS_CORETYPE": "ARMV8" if self.name == "aarch64" else "Nehalem", "PYTHONHASHSEED": "0",
     }  # fmt: skip
     if cpu == HOST:

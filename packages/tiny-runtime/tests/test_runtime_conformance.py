@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -18,7 +19,8 @@ from tiny_runtime.conformance import operations
 from tiny_runtime.conformance.comparing import pattern
 from tiny_runtime.conformance.expectations import Expectations, matches
 from tiny_runtime.conformance.kernels import random_kernel
-from tiny_runtime.conformance.values import differences, edge_values, ulps
+from tiny_runtime.conformance.target import reference
+from tiny_runtime.conformance.values import differences, edge_values, ulps, unpack
 from tiny_uop import DType, GroupOp, Ops, dtypes, parse_uop
 
 # the plugins of whoever installed pytest would take half of the time
@@ -233,6 +235,13 @@ def test_random_kernels_are_the_same_everywhere() -> None:
     (first, data, _), (second, again, _) = random_kernel(seed), random_kernel(seed)
     assert first is second and data == again
   assert len({random_kernel(seed)[0] for seed in range(20)}) == 20
+
+
+@pytest.mark.parametrize("seed", (334, 410, 608, 652, 700))
+def test_no_zero_of_a_random_kernel_is_negative(seed: int) -> None:
+  # these kernels of float32 had maxima of 0.0 and -0.0, of which either is right
+  output = unpack(dtypes.float32, reference().run(*random_kernel(seed))[0])
+  assert 0.0 in output and not any(math.copysign(1, value) < 0 for value in output if value == 0)
 
 
 def test_what_differences_have_in_common() -> None:

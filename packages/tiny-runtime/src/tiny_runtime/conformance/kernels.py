@@ -70,7 +70,8 @@ class Loaded:
 # *** drawn at random ***
 #
 # Everything in them is exact, in integers that wrap or in floats that stay small integers times powers of two, so any
-# correct backend gives the same bits whatever order it computes in.
+# correct backend gives the same bits whatever order it computes in. No value is -0.0: which of two zeros is the
+# maximum is left open, and 0.0 + -x is 0.0 where x is.
 
 TYPES = (dtypes.int32, dtypes.float32, dtypes.uint8, dtypes.int64, dtypes.bool, dtypes.int16, dtypes.uint32)
 DEPTH = 4
@@ -146,8 +147,9 @@ class _Maker:
     if dtype.kind == "bool":
       return left.alu(self.random.choice((Ops.AND, Ops.OR, Ops.XOR, Ops.ADD, Ops.MUL, Ops.MAX)), right)
     if dtype.kind == "float":
-      scale = self.random.choice((-1.0, 2.0, 0.5, 1.0))
-      return left.alu(self.random.choice((Ops.ADD, Ops.MAX)), right * scale)
+      scale, op = self.random.choice((-1.0, 2.0, 0.5, 1.0)), self.random.choice((Ops.ADD, Ops.MAX))
+      scaled = right * scale
+      return left.alu(op, scaled + 1.0 if op is Ops.MAX and scale < 0 else scaled)
     ops = (Ops.ADD, Ops.ADD, Ops.MUL, Ops.MUL, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR)
     divisions = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)
     if self.random.random() < 0.2:
