@@ -69,7 +69,7 @@ MACHINES = {
 OPTIONS = {"max": ",sve-default-vector-length=32", "Haswell": ",-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm"}
 """What qemu is told of a processor besides its name: registers of 256 bits, with which kernels are NEON's; features
 that it warns of, as it cannot emulate them."""
-PYTEST = ("-m", "pytest", "-q", "-n", "2", "-rs", "-o", "faulthandler_timeout=1800")
+PYTEST = ("-m", "pytest", "-q", "-n", "2", "-rs", "--durations=10", "-o", "faulthandler_timeout=1800")
 """A test that starts three processes can take ten minutes where the machine does something else, too."""
 TENSOR_TESTS = "realize products sort parts random symbolic special gradient"
 PARTS = {
@@ -189,6 +189,7 @@ class System:
     environment = {
       "PYTHONPATH": os.pathsep.join(map(str, (self.ours, self.site))), "PYTHONDONTWRITEBYTECODE": "1",
       "OPENBLAS_CORETYPE": "ARMV8" if self.name == "aarch64" else "Nehalem", "PYTHONHASHSEED": "0",
+      "TRIAL_SECONDS": "120",
     }  # fmt: skip
     if cpu == HOST:
       environment["PYTHONHOME"] = f"{root}/usr"
