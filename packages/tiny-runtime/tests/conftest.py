@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -20,6 +21,14 @@ from tiny_uop import AxisType, Context, KernelInfo, Ops, UOp, dtypes
 sys.path.insert(0, str(Path(__file__).parent))
 
 MakePlugin = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_old_is_collected() -> Iterator[None]:
+  """What was imported, and what tests of other modules have left, is not looked at by `gc.collect`."""
+  gc.freeze()
+  yield
+  gc.unfreeze()
 
 
 @pytest.fixture

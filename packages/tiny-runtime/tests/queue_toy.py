@@ -30,9 +30,9 @@ from tiny_runtime.hcq import (
   Work,
 )
 from tiny_runtime.ref import BACKEND as REF
-from tiny_runtime.ref.generate import generate
+from tiny_runtime.ref.generate import function_of
 from tiny_runtime.ref.memory import open_view
-from tiny_uop import ParamInfo, dtypes, parse_uop
+from tiny_uop import ParamInfo, dtypes
 
 PAGE, MEMORY, HOST = 4096, 32 << 20, 32 << 20
 PACKET, SLOTS = 64, 16
@@ -228,7 +228,7 @@ class ToyHardware:
     for param, begin in zip(kernel.params, words):
       window = self.at(begin, param.size * param.dtype.itemsize)
       views.append(open_view(param.dtype, window))
-    generate(parse_uop(code.decode())).call(*views, *words[len(views) :])
+    function_of(code).call(*views, *words[len(views) :])
 
   def seconds(self) -> float:
     """See Hardware."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tiny_uop.args import Accumulate, KernelInfo
 from tiny_uop.dtype import PtrDType
 from tiny_uop.graph import memory_of
+from tiny_uop.node import kept
 from tiny_uop.ops import Ops
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ def is_kernel(u: UOp) -> bool:
   return u.op is Ops.SINK and isinstance(u.arg, KernelInfo)
 
 
+@kept
 def kernel_params(kernel: UOp) -> dict[int, PtrDType]:
-  """The PARAMs of a kernel: number → type, which has the size."""
+  """The PARAMs of a kernel: number → type, which has the size. The kernel keeps it: nobody may change it."""
   return {int(u.arg): u.dtype for u in kernel.walk() if u.op is Ops.PARAM and isinstance(u.dtype, PtrDType)}
 
 

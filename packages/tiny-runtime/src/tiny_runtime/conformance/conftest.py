@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -56,6 +57,15 @@ def some_of(items: list[pytest.Item], every: int) -> Iterator[pytest.Item]:
     if seen[test] % every == 0:
       yield item
     seen[test] += 1
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_old_is_collected() -> Iterator[None]:
+  """Cases that look for leaks call `gc.collect`: it is to look at what they make, not at all that was imported and
+  collected before."""
+  gc.freeze()
+  yield
+  gc.unfreeze()
 
 
 @pytest.hookimpl(trylast=True)

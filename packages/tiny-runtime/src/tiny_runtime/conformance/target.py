@@ -203,7 +203,10 @@ class Target:
     self, memory: Memory, expected: Sequence[int], what: str, look_at: str, kernel: UOp | None = None
   ) -> None:
     """Raise Misbehaved, which says `what`, where a memory does not hold these numbers."""
-    got = self.numbers_in(memory, len(expected))
+    data = self.fetch(memory, 0, 4 * len(expected))
+    if data == pack(dtypes.int32, expected):
+      return
+    got = [int(number) for number in unpack(dtypes.int32, data)]
     if wrong := [n for n, (g, e) in enumerate(zip(got, expected)) if g != e]:
       what = f"{what}: {len(wrong)} of {len(expected)} numbers are wrong, the first at {wrong[0]}"
       shown = slice(wrong[0], wrong[0] + 8)
@@ -214,7 +217,7 @@ class Target:
     got = self.fetch(memory, offset, len(expected))
     if got == expected:
       return
-    wrong = [n for n in range(len(expected)) if got[n] != expected[n]]
+    wrong = [n for n, (g, e) in enumerate(zip(got, expected)) if g != e]
     first, last, count = wrong[0], wrong[-1], len(wrong)
     together = last - first + 1 == count
     where = f"bytes {first} to {last}" if together else f"{count} bytes, the first is {first}"

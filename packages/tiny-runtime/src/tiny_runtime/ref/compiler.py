@@ -6,7 +6,7 @@ from tiny_runtime.binary import Binary, not_for
 from tiny_runtime.contract import Measure
 from tiny_runtime.errors import CompileError
 from tiny_runtime.ref.device import ARCH, FORM
-from tiny_runtime.ref.generate import Unsupported, generate
+from tiny_runtime.ref.generate import Unsupported, function_of
 from tiny_uop import (
   GroupOp,
   KernelInfo,
@@ -17,7 +17,6 @@ from tiny_uop import (
   UOp,
   dtypes,
   native_of,
-  parse_uop,
   print_uop,
   read_params,
   written_params,
@@ -34,9 +33,9 @@ class RefCompiler:
     text, native = print_uop(kernel), native_of(kernel)
     try:
       if native is not None:
-        generate(program_of(native.arg))
+        check_program(native.arg)
         return Binary.of_native(kernel, native.arg.content)
-      function = generate(kernel)
+      function = function_of(text.encode())
     except Unsupported as error:
       raise CompileError(f"REF cannot interpret this kernel: {error}", text) from error
     return Binary(
@@ -52,12 +51,14 @@ class RefCompiler:
     )
 
 
-def program_of(native: NativeCode) -> UOp:
-  """The kernel that is the program of a NATIVE. Raises CompileError."""
+def check_program(native: NativeCode) -> None:
+  """Raises CompileError where the program of a NATIVE is no kernel, or none for REF; Unsupported."""
   if (native.form, native.arch) != (FORM, ARCH):
     raise not_for(native, f"{FORM} for {ARCH}")
   try:
-    return parse_uop(native.content.decode())
+    function_of(native.content)
+  except Unsupported:
+    raise
   except ValueError as error:
     raise CompileError(f"program {native.entry!r} is no kernel: {error}", native.source) from error
 

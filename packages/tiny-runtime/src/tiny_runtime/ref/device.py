@@ -9,9 +9,9 @@ from typing import Any
 from tiny_runtime.binary import Binary
 from tiny_runtime.contract import Capabilities, DeviceInfo
 from tiny_runtime.errors import OutOfMemory
-from tiny_runtime.ref.generate import generate
+from tiny_runtime.ref.generate import function_of
 from tiny_runtime.ref.memory import open_view
-from tiny_uop import dtypes, parse_uop
+from tiny_uop import dtypes
 from tiny_uop.records import dataclass
 from tiny_uop.updates import updates
 
@@ -115,7 +115,7 @@ class RefDevice:
 
   def load(self, binary: Binary) -> RefProgram:
     """Parse the kernel and make a function of it."""
-    return RefProgram(binary, generate(parse_uop(binary.code.decode())).call)
+    return RefProgram(binary, function_of(binary.code).call)
 
   def launch(
     self, program: RefProgram, buffers: Sequence[tuple[RefMemory, int]], integers: Sequence[int],

@@ -15,6 +15,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable
 from dataclasses import field
+from functools import lru_cache
 from itertools import count
 from typing import Any, NoReturn
 from weakref import finalize
@@ -22,7 +23,7 @@ from weakref import finalize
 from tiny_runtime.ref.expressions import constant, expression, identity, is_supported
 from tiny_runtime.ref.memory import decode, encode, is_native, new_array
 from tiny_runtime.ref.workgroup import run_workgroup
-from tiny_uop import Accumulate, AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp
+from tiny_uop import Accumulate, AddrSpace, AxisType, DType, GroupOp, Ops, PtrDType, UOp, parse_uop
 from tiny_uop.records import dataclass
 
 _serial = count()
@@ -54,6 +55,13 @@ class _Scope:
     return bool(self.loops) and is_local(self.loops[0])
 
 
+@lru_cache(128)
+def function_of(text: bytes) -> Function:
+  """The function of a kernel in its textual form: made once for the compiler, which looks whether that can be done, and
+  for each device that loads it. Raises Unsupported; ValueError for a text that is no graph."""
+  return generate(parse_uop(text.decode()))
+
+
 def generate(kernel: UOp) -> Function:
   """Compile a kernel. Raises Unsupported."""
   if kernel.op is not Ops.SINK:
@@ -66,6 +74,8 @@ class _Generator:
     self.kernel = kernel
     self.namespace: dict[str, Any] = {}
     self.scopes = [_Scope()]
+    self.places: dict[UOp, int] = {}
+    """The scope of each open loop."""
     self.counter = count()
 
   def finish(self) -> Function:
@@ -94,18 +104,26 @@ class _Generator:
 
   # *** scopes ***
 
-  def depth(self, ranges: frozenset[UOp], user: UOp) -> int:
-    """The scope that a node inside of these loops belongs to."""
-    found = 0
+  def place(self, ranges: frozenset[UOp]) -> int | None:
+    """The scope that a node inside of these loops belongs to; None where one of them is not open."""
+    found, places = 0, self.places
     for loop in ranges:
-      place = next((i for i in range(len(self.scopes) - 1, 0, -1) if loop in self.scopes[i].loops), None)
-      if place is None:
-        raise Unsupported(f"{user!r} is inside of {loop!r}, but that loop is not open where it is needed")
+      if (place := places.get(loop)) is None:
+        return None
       found = max(found, place)
     return found
 
-  def is_open(self, ranges: frozenset[UOp]) -> bool:
-    return all(any(loop in scope.loops for scope in self.scopes) for loop in ranges)
+  def depth(self, ranges: frozenset[UOp], user: UOp) -> int:
+    """The scope that a node inside of these loops belongs to. Raises Unsupported where one of them is not open."""
+    if (found := self.place(ranges)) is None:
+      loop = next(loop for loop in ranges if loop not in self.places)
+      raise Unsupported(f"{user!r} is inside of {loop!r}, but that loop is not open where it is needed")
+    return found
+
+  def open_scopes(self, scopes: list[_Scope]) -> None:
+    """From now on these are open, the outermost first."""
+    self.scopes = scopes
+    self.places = {loop: place for place, scope in enumerate(scopes) for loop in scope.loops}
 
   def in_loops(self, loops: tuple[UOp, ...], body: Callable[[], None]) -> None:
     """Write `body` inside of new loops, first one outermost, at the end of the innermost scope."""
@@ -122,9 +140,10 @@ class _Generator:
     names = [f"i{next(self.counter)}" for _ in scope.loops]
     scope.names.update(zip(scope.loops, names))
     outer = self.scopes[-1]
-    self.scopes.append(scope)
+    around = self.scopes
+    self.open_scopes([*around, scope])
     self.in_loops(loops[together:], body)
-    self.scopes.pop()
+    self.open_scopes(around)
     lines = scope.lines or ["pass"]
     if scope.has_barrier:
       outer.lines.extend(self._threads(names, extents, lines))
@@ -143,10 +162,13 @@ class _Generator:
 
   def at_depth(self, depth: int, body: Callable[[], None]) -> None:
     """Write `body` at the end of an outer scope; what is already written in the inner ones comes after it."""
-    inner = self.scopes[depth + 1 :]
-    del self.scopes[depth + 1 :]
+    scopes = self.scopes
+    if depth == len(scopes) - 1:
+      body()
+      return
+    self.open_scopes(scopes[: depth + 1])
     body()
-    self.scopes.extend(inner)
+    self.open_scopes(scopes)
 
   # *** effects ***
 
@@ -214,15 +236,17 @@ class _Generator:
     if (known := self._known(u)) is not None:
       return known
     for node in u.walk(lambda n: n.op not in (Ops.REDUCE, Ops.AFTER, Ops.END) and self._known(n) is None):
-      if self.is_open(node.ranges) and node.op not in GroupOp.Effect and self._known(node) is None:
-        self._write(node)
+      if node.op in GroupOp.Effect or (depth := self.place(node.ranges)) is None:
+        continue
+      if node not in self.scopes[depth].names:
+        self._write(node, depth)
     return self.scopes[self.depth(u.ranges, u)].names[u]
 
   def _known(self, u: UOp) -> str | None:
-    return self.scopes[self.depth(u.ranges, u)].names.get(u) if self.is_open(u.ranges) else None
+    depth = self.place(u.ranges)
+    return None if depth is None else self.scopes[depth].names.get(u)
 
-  def _write(self, u: UOp) -> None:
-    depth = self.depth(u.ranges, u)
+  def _write(self, u: UOp, depth: int) -> None:
     if isinstance(u.dtype, PtrDType) and u.op is not Ops.LOAD:
       name = "" if u.op is Ops.INDEX else self.pointer(u)
     elif u.op is Ops.CONST and not isinstance(u.arg, tuple):
