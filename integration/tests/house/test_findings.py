@@ -67,8 +67,15 @@ def alike(paths: list[Path]) -> list[Path]:
 
 def doubled(paths: list[Path]) -> Iterator[tuple[str, ...]]:
   """The modules that have the same lines, once for each run of lines."""
-  command = [sys.executable, "-c", "from pylint import run_symilar; run_symilar()", "--ignore-comments"]
-  command += ["--ignore-docstrings", "--ignore-imports", "--duplicates", str(LEAST_LINES), *map(str, alike(paths))]
+  command = [sys.executable, "-c", "import gc; gc.disable(); from pylint import run_symilar; run_symilar()"]
+  command += [
+    "--ignore-comments",
+    "--ignore-docstrings",
+    "--ignore-imports",
+    "--duplicates",
+    str(LEAST_LINES),
+    *map(str, alike(paths)),
+  ]
   report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
   assert f"TOTAL lines={0 if not paths else ''}" in report, report
   for group in re.findall(r"similar lines in \d+ files\n((?:==.+\n)+)", report):

@@ -37,9 +37,9 @@ def test_the_command(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_slots(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
   """Several slots against one: memory allows as many times the tokens as there are slots where nothing was read yet,
   and fewer the more keys and values there are."""
-  found = {at: bench_model(path, prompt=8, slices=1, processor=True, slots=2, position=at) for at in (0, 1, 60)}
+  found = {at: bench_model(path, prompt=8, slices=1, processor=True, slots=2, position=at) for at in (0, 60)}
   for figures in found.values():
     assert figures["slots_ratio"] == pytest.approx(figures["slots_decode"] / figures["slot_decode"])
-  assert 2 == found[0]["slots_floor"] > found[1]["slots_floor"] > found[60]["slots_floor"] > 1
+  assert 2 == found[0]["slots_floor"] > found[60]["slots_floor"] > 1
   assert main(["bench", str(path), "--prompt", "8", "--slices", "1", "--slots", "2", "--position", "20"]) == 0
   assert "2 slots decode" in capsys.readouterr().out

@@ -59,13 +59,15 @@ def some_of(items: list[pytest.Item], every: int) -> Iterator[pytest.Item]:
     seen[test] += 1
 
 
-@pytest.fixture(autouse=True, scope="session")
-def nothing_old_is_collected() -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop() -> Generator[None, object, object]:
   """Cases that look for leaks call `gc.collect`: it is to look at what they make, not at all that was imported and
   collected before."""
   gc.freeze()
-  yield
-  gc.unfreeze()
+  try:
+    return (yield)
+  finally:
+    gc.unfreeze()
 
 
 @pytest.hookimpl(trylast=True)

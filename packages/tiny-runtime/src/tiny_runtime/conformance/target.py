@@ -204,9 +204,7 @@ class Target:
   ) -> None:
     """Raise Misbehaved, which says `what`, where a memory does not hold these numbers."""
     data = self.fetch(memory, 0, 4 * len(expected))
-    if data == pack(dtypes.int32, expected):
-      return
-    got = [int(number) for number in unpack(dtypes.int32, data)]
+    got = [] if data == pack(dtypes.int32, expected) else [int(number) for number in unpack(dtypes.int32, data)]
     if wrong := [n for n, (g, e) in enumerate(zip(got, expected)) if g != e]:
       what = f"{what}: {len(wrong)} of {len(expected)} numbers are wrong, the first at {wrong[0]}"
       shown = slice(wrong[0], wrong[0] + 8)
