@@ -63,8 +63,9 @@ ITERATIONS = 200
 JUMP = re.compile(r"^(?:j\w+|b(?:\.\w+)?|cbn?z|tbn?z)$")
 LABEL = re.compile(r"^(\.?L?[\w.$]+):")
 MULTIPLY_ADD = re.compile(
-  r"^(?:vfn?m(?:add|sub)|vpdp|vdpbf|fml[as]|[su]dot|usdot|[su]mmla|usmmla|bfmmla|bfdot|fmadd?|fmsb)"
+  r"^(?:vfn?m(?:add|sub)|vmulp[sd]|vpdp|vdpbf|fml[as]|fmul|[su]dot|usdot|[su]mmla|usmmla|bfmmla|bfdot|fmadd?|fmsb)"
 )
+"""A multiplication is one: the first product of a sum that is written out."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from tiny_codegen.opt.beam import before_opts
 from tiny_codegen.opt.vectors import choose_opts
 from tiny_uop import AxisType, Context, KernelInfo, Ops, Opt, OptOps, UOp, dtypes
 
+NARROW = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+sse4.1")))
+NEON = LLVMRenderer(cpu_target("aarch64-linux", "", ("+neon",)))
 WIDE = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
 
 
@@ -97,6 +101,42 @@ def test_windows_that_overlap_are_written_out() -> None:
   assert written(pool(64, 3, 2)) == written(pool(64, 3, 2, back=True)) == [across, along]
   assert written(pool(14, 3, 2)) == [(rows, 7), across, along]
   assert written(pool(64, 5, 2, back=True)) == [(rows, 8), along]
+
+
+@pytest.mark.parametrize(
+  ("renderer", "size", "images", "rows"),
+  [
+    (WIDE, 112, 160, 4), (WIDE, 112, 200, 2), (NARROW, 112, 200, 2),
+    (WIDE, 40, 1600, 4),  # rows of three lines
+    (NARROW, 56, 800, 4), (NEON, 112, 200, 4),  # vectors of half a line
+  ],
+)  # fmt: skip
+def test_few_rows_are_side_by_side_where_memory_is_waited_for(
+  renderer: LLVMRenderer, size: int, images: int, rows: int
+) -> None:
+  kernel = before_opts(pool(size, 3, 1, images, weighted=True).kernel)
+  assert Opt(OptOps.UPCAST, 1, rows) in choose_opts(kernel, renderer.target)
+
+
+def test_sums_of_a_window_go_on_in_turn(run_kernel: Any) -> None:
+  """Also where a function is applied to them: no sum is more steps ahead of another than a window has rows."""
+  case = pool(64, 3, 1, weighted=True)
+  (end,) = case.kernel.src
+  store = end.src[0]
+  relu = store.replace(src=(store.src[0], store.src[1].alu(Ops.MAX, UOp.const(dtypes.float32, 0.0))))
+  for kernel in (case.kernel, case.kernel.substitute({store: relu})):
+    linear = build_program(kernel, NARROW).src[1].src
+    loops = [place for place, u in enumerate(linear) if u.op in (Ops.RANGE, Ops.END)]
+    bodies = [linear[a:b] for a, b in itertools.pairwise(loops)]
+    (inside,) = [body for body in bodies if sum(u.op is Ops.MULACC for u in body) == 32]
+    taken, ahead = dict[UOp, int](), 0
+    for u in inside:
+      if u.op is Ops.MULACC:
+        taken[u] = taken.pop(u.src[2], 0) + 1
+        ahead = max(ahead, max(taken.values()) - min(taken.values()) if len(taken) == 4 else taken[u])
+    assert sorted(taken.values()) == [8] * 4 and ahead <= 3
+  expected = replace(case, expected=np.maximum(case.expected, 0))
+  check(expected, run_kernel(case.kernel.substitute({store: relu}), case.arrays))
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,9 @@ class CostModel:
 
   # *** memory, where operands do not stay in a cache ***
 
+  in_caches: int = 16 << 20
+  """Bytes of a kernel's arrays up to which windows do not wait for memory, whatever the order in which they read it."""
+
   line: float = 5.0
   """Cycles of a cache line of a piece."""
   line_again: float = 0.7

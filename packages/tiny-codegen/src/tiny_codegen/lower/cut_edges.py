@@ -21,6 +21,7 @@ Source: M. Wolfe, High Performance Compilers for Parallel Computing (1996), inde
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -35,10 +36,11 @@ LEAST_INSIDE, WITH_MASKS = 1 / 2, 3 / 5
 """Iterations of a loop that have to be inside, as a share: else there is more code, and little of it runs without
 gates. More of them where masks cost one operand of a load: with half of four rows of tiles, 5×5 windows of 8 × 96 × 56²
 took 1.1 times as long with AVX-512, as edges do not prefetch for the next tile, and 0.93 with AVX2 (Zen 4)."""
-IN_CACHES = 16 << 20
-"""Bytes of a kernel's arrays up to which loads under AVX-512's masks are what it waits for: above, 3×3 windows of
-112² took 1.06 to 1.12 times as long with their edges apart, below 0.85 (Zen 4). AVX2 gains in both, but
-for 8 × 32 × 112² (1.06 to 1.25)."""
+LEAST_TILES = 3
+"""Whole tiles of a row of results, at least, where a kernel waits for memory and AVX-512 has masks: with the edges
+apart, 3×3 windows of 56² to 112² took 0.80 to 0.94 of their time, with two rows a tile; of 28² with four 1.37 times as
+long, and with a step of two and one row 1.03 to 1.06 (Zen 4). There, loads are as far apart from one tile to the next
+in all of an image, which processors fetch ahead of; edges have loads of their own."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,10 @@ def cut_edges(root: UOp, target: Target) -> UOp:
   """The kernel with the first and last iterations of loops apart where only they need gates of vectors."""
   if target.has_local or not target.vector_bits:
     return root
-  if target.has_masks and sum(nbytes_of(u) for u in root.toposort if u.op is Ops.PARAM) > IN_CACHES:
-    return root
   ends = [end for part in root.src for end in _effects(part)]
+  touched = sum(nbytes_of(u) for u in root.toposort if u.op is Ops.PARAM)
+  if target.has_masks and touched > target.cost.in_caches and not any(map(_has_long_rows, ends)):
+    return root
   least = WITH_MASKS if target.has_masks else LEAST_INSIDE
   pieces = _pieces(ends, 1, least, itertools.count(next_loop_id(root)))
   return root if len(pieces) == len(ends) else root.with_src(tuple(pieces))
@@ -83,6 +86,16 @@ def _pieces(ends: Sequence[UOp], place: int, least: float, fresh: Iterator[int])
 
 def _effects(part: UOp) -> list[UOp]:
   return [effect for each in part.src for effect in _effects(each)] if part.op is Ops.GROUP else [part]
+
+
+def _has_long_rows(end: UOp) -> bool:
+  """Whether several rows of windows are computed at a time, and rows of results are several tiles long."""
+  if end.op is not Ops.END or end.src[0].op is not Ops.STORE:
+    return False
+  loops, place = end.src[1:], end.src[0].src[0].src[1]
+  lanes = math.prod([extent(r) or 0 for r in loops if kind(r) is AxisType.VECTOR])
+  along = [r for r in loops if kind(r) is AxisType.LOOP and stride(place, r) == lanes]
+  return any(kind(r) is AxisType.UPCAST for r in loops) and any((extent(r) or 0) >= LEAST_TILES for r in along)
 
 
 def _loop_at(end: UOp, place: int) -> UOp | None:

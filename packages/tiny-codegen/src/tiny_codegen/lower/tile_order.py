@@ -1,8 +1,9 @@
-"""The order in which the sums of a register tile take their products.
+"""The order in which the sums of a register tile, or of windows that are written out, take their products.
 
 Each accumulator takes its next product, then the next accumulator: one accumulator after the other, each product would
 wait for the one before. Where the rows of a tile are a window that slides from step to step, a product comes when the
-element that it reads does, which is then loaded once for all its products, and needs a register no longer.
+element that it reads does, which is then loaded once for all its products, and needs a register no longer. For
+windows of 3×3 that are written out, sum after sum, AVX2's 16 registers would not do.
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 
 from tiny_codegen.kernel.memory import in_register
-from tiny_uop import Ops, UOp
+from tiny_uop import GroupOp, Ops, UOp
 
+LEAST_WRITTEN_OUT = 3
+"""Steps of a sum without a loop, at least, that are put in order."""
 SUMMANDS = {Ops.MULACC: 2, Ops.MMA: 2, Ops.ADD: 0}
 """Which source of a step is the sum so far."""
 
 
 def in_turn(nodes: Sequence[UOp]) -> dict[UOp, UOp]:
-  """For the steps of the sums of register tiles, the one that each comes after."""
+  """For the steps of the sums of register tiles and of windows, the one that each comes after."""
   before: dict[UOp, UOp] = {}
+  written_out = sums_written_out(nodes)
   for u in nodes:
-    if u.op is Ops.GROUP and len(u.src) > 1 and all(s.op is Ops.STORE and in_register(s) for s in u.src):
-      sums = [steps_of_sum(store) for store in u.src]
-      if all(sums) and max(map(len, sums)) > 1:
+    if u.op is Ops.GROUP and len(u.src) > 1 and all(s.op is Ops.STORE for s in u.src):
+      tile = all(map(in_register, u.src))
+      sums = [steps_of_sum(s) if tile else _steps_in_its_loop(written_out.get(s.src[1])) for s in u.src]
+      # of sums that are written out, each has a result of its own, and all of them are in one loop
+      if all(sums) and max(map(len, sums)) > 1 and (tile or _alike(sums)):
         ordered = [sums[place][step] for wave in _waves(sums) for place, step in wave]
         before |= {step: earlier for earlier, step in pairwise(ordered)}
   return before
@@ -63,6 +69,35 @@ def steps_of_sum(store: UOp) -> list[UOp]:
     found.append(value)
     value = value.src[SUMMANDS[value.op]]
   return found[::-1] if value.op is Ops.LOAD and value.src[0] is store.src[0] else []
+
+
+def sums_written_out(nodes: Sequence[UOp]) -> dict[UOp, UOp | None]:
+  """The last step of the sum of products, without a loop of its own, that a value is made of: the windows of a
+  convolution, whose results a function may have been applied to. None for values that are made of several sums."""
+  lengths, made = dict[UOp, int](), dict[UOp, UOp | None]()
+  for u in nodes:
+    if u.op is Ops.MULACC:
+      lengths[u] = lengths.get(u.src[2], 0) + 1
+    if lengths.get(u, 0) >= LEAST_WRITTEN_OUT:
+      made[u] = u
+    elif u.op in GroupOp.Elementwise and (parts := {made[s] for s in u.src if s in made}):
+      made[u] = parts.pop() if len(parts) == 1 else None
+  return made
+
+
+def _steps_in_its_loop(total: UOp | None) -> list[UOp]:
+  """The steps of such a sum that are in the innermost loop that it is in; none of no sum."""
+  found, step = list[UOp](), total
+  while step is not None and total is not None and step.ranges == total.ranges:
+    if step.op is not Ops.MULACC:
+      return [*([step] if step.op is Ops.MUL else []), *found[::-1]]
+    found.append(step)
+    step = step.src[2]
+  return found[::-1]
+
+
+def _alike(sums: Sequence[Sequence[UOp]]) -> bool:
+  return len({steps[-1] for steps in sums}) == len(sums) and len({steps[-1].ranges for steps in sums}) == 1
 
 
 def factors(step: UOp) -> tuple[UOp, ...]:
