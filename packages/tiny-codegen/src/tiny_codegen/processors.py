@@ -36,7 +36,7 @@ def processor(arch: str, on: frozenset[str], scalable_bits: int = 0) -> Processo
   """A core of an architecture with these features, as LLVM names both; one that is not known has the minimum.
 
   SVE, with registers of `scalable_bits`, is used where those are longer than what NEON's units do in a cycle as well:
-  with 256 bits (Neoverse V1) products take 1.2 to 2 times as long as with NEON, with 512 (A64FX) a quarter, by LLVM's
+  with 256 bits (Neoverse V1) products take 1.2 to 2.1 times as long as with NEON, with 512 (A64FX) a quarter, by LLVM's
   models (`hatch run ports`).
   """
   if arch in ARM and "sve" in on and scalable_bits >= LEAST_SCALABLE:
