@@ -15,7 +15,7 @@ from tiny_codegen.opt.beam import before_opts
 from tiny_codegen.opt.vectors import choose_opts
 from tiny_codegen.opt.workgroups import threads_for
 from tiny_codegen.render.llvm.target import LLVM_DTYPES, LLVM_OPS
-from tiny_uop import AddrSpace, Context, KernelInfo, Ops, Opt, OptOps, ProgramInfo, PtrDType, UOp, dtypes
+from tiny_uop import AddrSpace, AxisType, Context, KernelInfo, Ops, Opt, OptOps, ProgramInfo, PtrDType, UOp, dtypes
 
 
 class Workgroups(Renderer):
@@ -236,6 +236,50 @@ def test_a_symbolic_extent_is_a_number_of_workgroups(n: int) -> None:
   arrays = [np.zeros(32), np.arange(32.0)]
   run_workgroups(program, arrays, {"n": n})
   assert arrays[0].tolist() == [i + 1.0 for i in range(n)] + [0.0] * (32 - n)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("sums", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 9])
+@pytest.mark.parametrize("columns", [4, 33, 64])
+def test_what_is_read_again_was_written_by_the_same_thread(
+  rows: int, columns: int, sums: bool, backwards: bool
+) -> None:
+  """A kernel that leaves something in memory and goes on with it, in another order: rows that end at a variable."""
+  row, end = UOp.range(rows, 0), UOp.variable("end", 0, columns - 1)
+  floats = dtypes.float32.ptr(rows * columns)
+  out, kept, given = (UOp.param(n, floats) for n in range(3))
+  i, j, k = UOp.range(end + 1, 1), UOp.range(end + 1, 2), UOp.range(end + 1, 3, AxisType.REDUCE)
+  doubled = kept.index(row * columns + i).store(given.index(row * columns + i).load() * 2.0).end(i)
+  again = kept.after(doubled)
+  value = again.index(row * columns + end - j).load()
+  value = value + again.index(row * columns + k).load().reduce(Ops.ADD, k) if sums else value
+  store = out.index(row * columns + j).store(value).end(j).end(row)
+  with Context(SPEC=2):
+    program = compile_kernel(UOp.sink(store, arg=KernelInfo("again")), Workgroups())
+  numbers, last = np.arange(rows * columns, dtype=float), columns - 2
+  arrays = [np.zeros(rows * columns), np.zeros(rows * columns), numbers]
+  run_workgroups(program, arrays, {"end": last}, backwards=backwards)
+  expected = 2 * numbers.reshape(rows, columns)[:, last::-1]
+  found = arrays[0].reshape(rows, columns)[:, : last + 1]
+  assert np.array_equal(found, expected + (expected.sum(1, keepdims=True) if sums else 0))
+  assert sizes_of(program) == ([rows, 1, 1], [1, 1, 1])
+
+
+def test_loops_that_end_where_the_place_of_a_workgroup_says() -> None:
+  """Their ends are simpler once that is a counter of the hardware, and are one end in all places."""
+  tile, start = UOp.range(4, 0), UOp.variable("start", 0, 48)
+  blocks = (start + (tile * 4 + 3)) // 16 + 1
+  out, kept, given = (UOp.param(n, dtypes.float32.ptr(4 * 80)) for n in range(3))
+  block, lane, k = UOp.range(blocks, 1), UOp.range(16, 2), UOp.range(blocks * 16, 3, AxisType.REDUCE)
+  place = tile * 80 + block * 16 + lane
+  value = (block * 16 + lane < start + (tile * 4 + 4)).where(given.index(place).load(), -1.0)
+  largest = kept.after(kept.index(place).store(value).end(lane).end(block)).index(tile * 80 + k).load()
+  store = out.index(tile).store(largest.reduce(Ops.MAX, k)).end(tile)
+  program = compile_kernel(UOp.sink(store, arg=KernelInfo("ends")), Workgroups())
+  arrays = [np.zeros(320), np.zeros(320), np.arange(320.0)]
+  run_workgroups(program, arrays, {"start": 21})
+  assert arrays[0][:4].tolist() == [80 * n + 24 + 4 * n for n in range(4)]
 
 
 @pytest.mark.parametrize(("size", "threads"), [(7, 7), (64, 64), (1000, 64), (1003, 64), (96, 32), (65, 32)])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tiny_llm import attention
 from tiny_llm.attention import attend
 from tiny_llm.cache import CACHE_TYPES, new_cache
 from tiny_llm.quantised.products import TILE, tiles
@@ -15,6 +16,12 @@ from tiny_tensor import Tensor, TinyJit, UOp, Variable
 
 Array = np.ndarray[Any, Any]
 ROOM = 48
+
+
+@pytest.fixture(params=[1, 3], ids=["whole", "in 3 parts"])
+def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+  """The cache of this test is divided so for threads."""
+  monkeypatch.setattr(attention, "_parts", lambda *_: request.param)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +38,7 @@ ROOM = 48
     (3, 1, 20, 3, 0, 0.0, "q8"),
   ],
 )
+@pytest.mark.usefixtures("parts")
 def test_it_is_attention(heads: int, groups: int, size: int, slots: int, window: int, cap: float, kind: str) -> None:
   rng = np.random.default_rng(heads)
   queries = rng.standard_normal((heads, size)).astype(np.float32)
@@ -75,6 +83,7 @@ def test_it_is_attention(heads: int, groups: int, size: int, slots: int, window:
   [(6, 2, 16, 0, "f16"), (6, 1, 32, 5, "q8"), (14, 1, 16, 9, "f32")],
   ids=["tiles of 4", "of 2", "of 1"],
 )
+@pytest.mark.usefixtures("parts")
 def test_tokens_up_to_the_last_see_what_is_before_them(
   heads: int, groups: int, size: int, window: int, kind: str
 ) -> None:
@@ -110,6 +119,7 @@ def test_tokens_up_to_the_last_see_what_is_before_them(
   "heads, groups, size, slots, window, kind",
   [(6, 2, 16, 2, 0, "f16"), (3, 3, 20, 4, 5, "f32"), (4, 1, 48, 3, 0, "q8")],
 )
+@pytest.mark.usefixtures("parts")
 def test_tokens_of_several_slots_see_their_own(
   heads: int, groups: int, size: int, slots: int, window: int, kind: str
 ) -> None:
@@ -138,6 +148,22 @@ def test_tokens_of_several_slots_see_their_own(
       place = variables[0][0].bind(int(n)), variables[0][1].bind(at)
       expected = alone(Tensor(np.ascontiguousarray(queries[:, row : row + 1])).realize(), *place).numpy()
       np.testing.assert_allclose(found[row], expected[0], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+  "threads, heads, room, expected",
+  [
+    (0, 3, 4096, 1),  # few threads
+    (8, 8, 4096, 1),
+    (8, 3, 4096, 8),
+    (16, 24, 4096, 2),
+    (64, 8, 4096, 8),
+    (64, 8, 300, 2),  # a part has 128 positions at least
+    (64, 8, 64, 1),
+  ],
+)
+def test_threads_have_equally_many_parts(threads: int, heads: int, room: int, expected: int) -> None:
+  assert attention._parts(threads, heads, room) == expected
 
 
 def test_another_type_is_refused() -> None:

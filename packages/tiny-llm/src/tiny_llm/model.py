@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tiny_llm.architectures import Config, Rope, config_of
-from tiny_llm.attention import attend
+from tiny_llm.attention import attend, has_workgroups
 from tiny_llm.cache import Cache, new_cache
 from tiny_llm.files.checkpoint import Checkpoint
 from tiny_llm.quantised.packing import LANES
@@ -310,8 +310,10 @@ class Model:
     q: Tensor, k: Tensor, v: Tensor,
   ) -> Tensor:  # fmt: skip
     """Attention of tokens of sequences that follow one another, (tokens, heads * head_dim)."""
+    shared = has_workgroups(q)  # whose threads share a head, in kernels that the scheduler makes
     sequences = [*zip(places[::2], places[1::2])]
     each, queries = int(q.shape[0]) // len(sequences), []  # tokens of a sequence, and what they ask for
+    written = each if last is None else tiles(last) * TILE
     for n, (slot, start) in enumerate(sequences):
       part = (t[n * each : (n + 1) * each].reshape(each, -1, self.config.head_dim).transpose(0, 1) for t in (q, k, v))
       heads_q, heads_k, heads_v = part
@@ -320,17 +322,19 @@ class Model:
         heads_k = heads_k if layer.key_norm is None else layer.key_norm(heads_k)
       if rotation is not None:
         heads_q, heads_k = (self._rotate(t, rotation, start) for t in (heads_q, heads_k))
-      cache.write(slot, start, heads_k, heads_v, each if last is None else tiles(last) * TILE)
+      cache.write(slot, start, heads_k, heads_v, written)
       queries.append(heads_q)
-    if each > 1 and last is None:
-      return self._attend(queries[0], cache, window, *sequences[0])
+    if shared or (each > 1 and last is None):
+      found = [self._attend(asked, cache, window, *place, written) for asked, place in zip(queries, sequences)]
+      return found[0] if len(found) == 1 else Tensor.cat(*found)
     asked = (queries[0] if len(queries) == 1 else Tensor.cat(*queries, dim=1)) * self.config.attention_scale
     return attend(asked, cache, sequences, window, self.config.attention_cap, variable_of(last))
 
-  def _attend(self, q: Tensor, cache: Cache, window: int, slot: UOp, start: UOp) -> Tensor:
-    """Attention of many tokens of a sequence, (tokens, heads * head_dim), of queries (heads, tokens, head_dim)."""
+  def _attend(self, q: Tensor, cache: Cache, window: int, slot: UOp, start: UOp, written: UOp | int) -> Tensor:
+    """Attention of many tokens of a sequence, (tokens, heads * head_dim), of queries (heads, tokens, head_dim), over
+    what is before them and those of them that are `written`."""
     config, tokens = self.config, int(q.shape[1])
-    end = start + tokens
+    end = start + written
     shared = config.heads // config.kv_heads
     q = q.reshape(config.kv_heads, shared * tokens, config.head_dim)
     place, key = Tensor.arange(tokens).reshape(1, -1, 1) + start, Tensor.arange(end).reshape(1, 1, -1)

@@ -36,7 +36,10 @@ def lower_gates(root: UOp, target: Target) -> UOp:
 
 def _tidy(u: UOp, new: UOp) -> UOp | None:
   """Vectorising and unrolling leave conditions that can be simplified. All are, before a load is made safe: one that is
-  read in an address and in its gate stays one node."""
+  read in an address and in its gate stays one node, as does a loop whose end is simpler where a workgroup's place is
+  known."""
+  if u.op is Ops.RANGE:
+    return simplify(new)
   if u.op is Ops.INDEX and new.src[-1].op is not Ops.CONST:
     return simplify(new)
   return _selected(new, simplify(new.src[0])) if u.op is Ops.WHERE else None

@@ -79,16 +79,18 @@ def _shared_by_threads(root: UOp) -> UOp:
 
 def globals_from_loops(root: UOp, target: Target) -> UOp:
   """Output loops that are around all effects as GLOBAL loops: one workgroup per iteration. A loop over which a
-  reduction would be computed again and again stays a loop.
+  reduction would be computed again and again stays a loop, as does one that begins when something has been written
+  into memory, which is read in it.
   """
   if not target.has_local or not root.src or any(e.op is not Ops.END for e in root.src):
     return root
   reduces = [u for u in root.toposort if u.op is Ops.REDUCE and iterations(u.src[1:]) > RECOMPUTED]
+  before = [s for u in root.toposort if u.op is Ops.AFTER and memory_of(u).op is Ops.PARAM for s in u.src[1:]]
   chosen: list[UOp] = []
   for loop in root.src[0].src[1:]:
     if kind(loop) is not AxisType.LOOP or loop.src[0].ranges or not all(loop in e.src[1:] for e in root.src):
       continue
-    again = any(loop not in reduce.ranges for reduce in reduces)
+    again = any(loop not in u.ranges for u in (*reduces, *before))
     if not again and on_hardware([(r,) for r in in_order([*chosen, loop])], target.limits.max_global) is not None:
       chosen.append(loop)
   return root.substitute({r: UOp.range(r.src[0], r.arg[0], AxisType.GLOBAL) for r in chosen})

@@ -10,6 +10,7 @@ from tiny_codegen.opt.workgroup_memory import choose_workgroup_memory, common_lo
 from tiny_codegen.target import Target
 from tiny_uop import Accumulate, KernelInfo, Ops, Opt, UOp, simplify
 from tiny_uop.context import NOOPT
+from tiny_uop.graph import memory_of
 
 
 def optimise(root: UOp, target: Target, opts: tuple[Opt, ...] | None) -> UOp:
@@ -18,7 +19,7 @@ def optimise(root: UOp, target: Target, opts: tuple[Opt, ...] | None) -> UOp:
   alone = as_written(root)
   chosen = opts if opts is not None else () if alone and info.opts is None else info.opts
   if chosen is None:
-    chosen, root = choose(root, target)
+    chosen, root = ((), root) if runs_in_order(root, target) else choose(root, target)
   elif not NOOPT and has_near_memory(root) and (not target.has_local or is_in_order(root)):
     chosen, root = _with_near_memory(root, target, opts if opts is not None else info.opts)
   else:
@@ -45,3 +46,9 @@ def as_written(kernel: UOp) -> bool:
   ops = {u.op for u in kernel.toposort}
   goes_on = Ops.AFTER in ops and any(isinstance(u.arg, Accumulate) for u in kernel.toposort)
   return bool(NOOPT) or Ops.ALLOC in ops or goes_on
+
+
+def runs_in_order(kernel: UOp, target: Target) -> bool:
+  """Whether threads may share no loops of a kernel but those around all that it does: it reads again what it has
+  written into memory that is not its own, and threads of a workgroup would have to wait for each other in between."""
+  return target.has_local and any(u.op is Ops.AFTER and memory_of(u).op is Ops.PARAM for u in kernel.toposort)
