@@ -226,6 +226,20 @@ def test_two_loops_one_after_the_other(target: Target, oracle: Target) -> None:
   compare(target, oracle, kernel("sequence", first, second))
 
 
+@pytest.mark.parametrize(("rows", "columns"), ((1, 33), (5, 64)))
+def test_memory_is_read_again(target: Target, oracle: Target, rows: int, columns: int) -> None:
+  """A row is doubled where it is, then all of it is read."""
+  size, row, j, k = rows * columns, UOp.range(rows, 0), UOp.range(columns, 1), UOp.range(columns, 2)
+  r, kept = UOp.range(columns, 3, AxisType.REDUCE), param(1, I, size)
+  own = kept.index(row * columns + j)
+  doubled = kept.after(own.store(own.load() * 2).end(j))
+  turned, every = (doubled.index(row * columns + place).load() for place in (columns - 1 - k, r))
+  value = turned + every.reduce(Ops.ADD, r)
+  sink = kernel("again", write(0, I, size, row * columns + k, value).end(k).end(row))
+  compare(target, oracle, sink, look_at="threads that read what others have not written yet: the loops of a kernel in "
+          "which something is written have ended before what it is written to is read AFTER them")  # fmt: skip
+
+
 @pytest.mark.parametrize("n", (1, 2, 16, 31, 32))
 def test_variable_extent(target: Target, oracle: Target, n: int) -> None:
   size = UOp.variable("n", 1, 32)
