@@ -1,6 +1,7 @@
 """Options for tests in all packages: one rewrites what golden tests expect, one draws more examples. No property test
 fails for taking long: a busy machine is no counter-example."""
 
+import gc
 import os
 from importlib.util import find_spec
 from typing import Any
@@ -16,6 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+  gc.disable()  # until tests are there: nothing that is imported and collected is garbage
   if find_spec("hypothesis"):  # not in every environment
     from hypothesis import settings
 
@@ -23,6 +25,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("untimed")
   if config.getoption("--update-golden"):
     os.environ["UPDATE_GOLDEN"] = "1"  # which workers of xdist inherit, and which works where this file is not
+
+
+def pytest_collection_finish() -> None:
+  gc.enable()
+  gc.freeze()  # nor is it looked through for garbage of tests
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

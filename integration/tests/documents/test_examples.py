@@ -21,7 +21,7 @@ SMALL = {
   "custom_kernel": ("--size", "64", "--steps", "60"),
   "data_parallel": ("--devices", "CPU,CPU:1", "--steps", "5", "--batch", "64"),
   "embeddings": ("--layers", "1"),
-  "gpt": ("--steps", "150", "--batch", "16", "--context", "16", "--width", "32", "--layers", "1", "--sample", "20"),
+  "gpt": ("--steps", "60", "--batch", "16", "--context", "16", "--width", "32", "--layers", "1", "--sample", "20"),
   "heat": ("--size", "32", "--frames", "12"),
   "resnet": ("--size", "8", "--width", "2", "--epochs", "1"),
   "vae": ("--steps", "400", "--hidden", "128"),

@@ -76,7 +76,7 @@ def kernels(draw: st.DrawFn) -> UOp:
 
 
 @pytest.mark.parametrize("bits", TARGETS)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_offsets_of_either_width_compile(bits: int, data: st.DataObject) -> None:
   renderer, kernel = TARGETS[bits], data.draw(kernels())

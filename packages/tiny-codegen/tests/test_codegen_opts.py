@@ -34,7 +34,7 @@ def cases(draw: st.DrawFn) -> Case:
   return CASES[name](*[draw(st.integers(least, most)) for _ in range(dimensions)])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_opts(data: st.DataObject, run_kernel: Any, renderer: Renderer) -> None:
   case = data.draw(cases())
@@ -45,7 +45,7 @@ def test_any_opts(data: st.DataObject, run_kernel: Any, renderer: Renderer) -> N
     check(case, run_kernel(case.kernel, case.arrays, opts, pieces=pieces))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases(), pieces=st.integers(1, 4))
 def test_heuristics_on_odd_sizes(case: Case, pieces: int, run_kernel: Any) -> None:
   with Context(SPEC=2):

@@ -9,7 +9,7 @@ import pytest
 from codegen_kernels import data, hinted, loop, over, param
 from codegen_machine import Machine, host_renderer
 from codegen_prefetches import PACKED, PANEL, RESULT, prefetches
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tiny_codegen import CacheSizes, CRenderer, LLVMRenderer, build_program
@@ -50,6 +50,7 @@ PRODUCTS = st.builds(
 )
 
 
+@settings(max_examples=40)
 @given(PRODUCTS)
 @example(product(2, 4, 5, 64, 5, 2, True, 2))
 def test_programs_with_prefetches_compute_the_same(kernel: UOp) -> None:

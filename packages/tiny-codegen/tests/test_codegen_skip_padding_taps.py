@@ -76,7 +76,7 @@ def test_just_those_inside_are_left(**sizes: Any) -> None:
     assert set(left) <= set(range(first, first + number)) and (not over or not left or still)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(**SIZES)
 def test_values(run_kernel: Any, **sizes: Any) -> None:
   size, taps, stride, padding, dilation, flipped = sizes.values()

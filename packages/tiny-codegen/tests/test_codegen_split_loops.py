@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen_kernels import Case, check, data, garbage, param
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny_codegen import LLVMRenderer, cpu_target
@@ -73,6 +73,7 @@ def pieces(case: Case, target: Target = HOST) -> int:
 SIZES = st.lists(st.integers(1, 96), min_size=1, max_size=4)
 
 
+@settings(max_examples=40)
 @given(st.sampled_from([1, 3, 8, 20]), SIZES, st.sampled_from([1, 3, 64]))
 def test_pieces_are_put_together(run_kernel: Any, outer: int, sizes: list[int], inner: int) -> None:
   case = concatenation(outer, sizes, inner)

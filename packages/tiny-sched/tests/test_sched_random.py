@@ -116,7 +116,7 @@ def compare(
 
 
 @settings(
-  max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+  max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(values=programs())
 def test_random_program(values: tuple[UOp, ...], execute: Any, evaluate: Any) -> None:
@@ -147,7 +147,7 @@ def updates(draw: st.DrawFn) -> list[UOp]:
 
 
 @settings(
-  max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+  max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(roots=updates())
 def test_random_updates(roots: list[UOp], execute: Any, evaluate: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny_tensor import Context, DeviceMesh, Tensor
@@ -181,6 +181,7 @@ def _keep(draw: st.DrawFn, x: Tensor, a: Array) -> tuple[Tensor, Array, str]:
 STEPS = (_add, _contract, _shrink, _pad, _flip, _permute, _reshape, _reduce, _again, _keep)
 
 
+@settings(max_examples=40)
 @given(programs())
 def test_any_operations_over_any_layouts(program: tuple[Tensor, Array, list[str]]) -> None:
   x, expected, steps = program
