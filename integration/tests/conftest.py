@@ -4,6 +4,7 @@ back on the side.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,18 @@ def pytest_configure() -> None:
 def graphs_round_trip() -> Iterator[None]:
   with round_trips_checked():
     yield
+
+
+@pytest.fixture(autouse=True)
+def trees_are_not_collected(request: pytest.FixtureRequest) -> Iterator[None]:
+  """Rules of the house are looked up in trees of all sources, millions of nodes that are in no cycle: looking for
+  garbage among them again and again takes longer than making them."""
+  trees = request.path.parent.name == "house"
+  if trees:
+    gc.disable()
+  yield
+  if trees:
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
