@@ -19,6 +19,7 @@ from tiny_llm import Chunk, Session, Tokenizer, find_model, load_model, open_che
 from tiny_llm.architectures import config_of
 from tiny_llm.generate import Request
 from tiny_llm.sampling import SamplingOptions
+from tiny_llm.session import text_of
 from tiny_tensor import Tensor, dtypes
 from tiny_tensor.nn.state import safe_load, safe_save
 
@@ -345,14 +346,16 @@ def test_a_folder_talks(tmp_path: Path) -> None:
     ({"rope_scaling": {"rope_type": "dynamic", "factor": 2}}, "scaled by 'dynamic'"),
     ({"rope_scaling": {"rope_type": "yarn", "factor": "many"}}, "factor is 'many'"),
     ({"rope_scaling": 3}, "rope_scaling is 3"),
-    ({"num_hidden_layers": -1}, "block_count is -1"),
+    ({"num_hidden_layers": -1}, "num_hidden_layers or n_layer of config.json is -1"),
     ({"num_hidden_layers": 3}, "needs a tensor blk.2.attn_"),
     ({"num_hidden_layers": 1}, "no use for the tensor 'blk.1."),
     ({"hidden_size": 65}, "has shape"),
     ({"num_attention_heads": 0}, "num_attention_heads is 0"),
     ({"num_key_value_heads": 3}, "no multiple of 3"),
     ({"max_position_embeddings": "long"}, "max_position_embeddings is 'long'"),
-    ({"rms_norm_eps": [1]}, "epsilon is"),
+    ({"rms_norm_eps": [1]}, "rms_norm_eps of config.json is [1], expected a finite number"),
+    ({"rms_norm_eps": -1}, "rms_norm_eps of config.json is -1.0, expected a number from 0, and below 1"),
+    ({"intermediate_size": 0}, "intermediate_size or n_inner of config.json is 0"),
   ],
 )
 def test_a_config_that_makes_no_sense(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
@@ -371,6 +374,8 @@ def test_folders_that_lack_something(tmp_path: Path) -> None:
   with pytest.raises(ValueError, match="of type 'Unigram'"):
     open_checkpoint(folder)
   (folder / "tokenizer.json").unlink()
+  with pytest.raises(ValueError, match=r"tokenizer.json is missing, or empty"):
+    text_of(open_checkpoint(folder))
   (folder / "model.safetensors").rename(folder / "other.safetensors")
   with pytest.raises(FileNotFoundError, match="neither model.safetensors nor"):
     open_checkpoint(folder)
@@ -393,10 +398,11 @@ KEYS = sorted({key for config in CONFIGS.values() for key in config} - {"archite
   st.dictionaries(st.sampled_from(KEYS), ANY),
   st.dictionaries(st.sampled_from(["model", "added_tokens", "pre_tokenizer", "decoder"]), ANY),
   ANY,
+  st.dictionaries(st.sampled_from(["model.norm.weight", "lm_head.weight", "x"]), ANY),
 )
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
-def test_hostile_folders_only_raise(
-  tmp_path: Path, config: dict[str, Any], tokenizer: dict[str, Any], more: Any
+def test_hostile_folders_only_raise_what_names_them(
+  tmp_path: Path, config: dict[str, Any], tokenizer: dict[str, Any], more: Any, index: dict[str, Any]
 ) -> None:
   folder = tmp_path / "a"
   if not folder.exists():
@@ -404,9 +410,36 @@ def test_hostile_folders_only_raise(
   (folder / "config.json").write_text(json.dumps({**CONFIGS["llama, yarn"], **config}), "utf-8")
   (folder / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
   (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": more, "chat_template": more}), "utf-8")
+  listed = folder / "model.safetensors.index.json"
+  if index:
+    places = dict.fromkeys(safe_load(folder / "model.safetensors"), "model.safetensors")
+    listed.write_text(json.dumps({"weight_map": {**places, **index}}), "utf-8")
+  else:
+    listed.unlink(missing_ok=True)
   try:
     checkpoint = open_checkpoint(folder)
-    Tokenizer.from_metadata(checkpoint.metadata)
     load_model(checkpoint, context=8)
-  except ValueError:
-    pass
+    text_of(checkpoint)
+  except (ValueError, FileNotFoundError) as error:
+    assert str(folder) in str(error), error
+
+
+@pytest.mark.parametrize(
+  ("name", "left_out"),
+  [
+    ("qwen2", "model.layers.1.self_attn.v_proj.bias"),
+    ("qwen2", "model.layers.0.self_attn.q_proj.bias"),
+    ("qwen3", "model.layers.1.self_attn.k_norm.weight"),
+    ("gpt2", "h.1.mlp.c_fc.bias"),
+    ("bert", "bert.encoder.layer.0.attention.self.key.bias"),
+  ],
+)
+def test_a_vector_of_one_layer_is_missing(tmp_path: Path, name: str, left_out: str) -> None:
+  """Models without biases, or without norms of heads, do without them in all layers: one that is missing is damage,
+  with which other numbers would be computed."""
+  folder = write_folder(tmp_path / "a", name)
+  tensors = dict(safe_load(folder / "model.safetensors"))
+  safe_save({key: t for key, t in tensors.items() if key != left_out}, tmp_path / "less.safetensors")
+  (tmp_path / "less.safetensors").rename(folder / "model.safetensors")
+  with pytest.raises(ValueError, match="it has a tensor .*, but none "):
+    load_model(open_checkpoint(folder), context=8)

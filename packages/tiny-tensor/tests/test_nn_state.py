@@ -211,6 +211,7 @@ def test_a_model_in_several_files(tmp_path: Path) -> None:
     ("/etc/passwd", "next to it"),
     ("..\\x", "next to it"),
     (5, "next to it"),
+    *((name, "next to it") for name in ("", ".", "..", "a\0b", "\ud800", "a/b")),
   ],
 )
 def test_an_index_that_lies(tmp_path: Path, place: Any, message: str) -> None:

@@ -148,7 +148,7 @@ def config_of(checkpoint: Checkpoint) -> Config:
 
   def size(key: str, default: int | None = None, most: int = 1 << 24) -> int:
     if (found := checkpoint.integer(f"{name}.{key}", default, most)) == 0:
-      raise ValueError(f"{path}: {name}.{key} is 0")
+      raise ValueError(f"{path}: {checkpoint.called(f'{name}.{key}')} is 0: expected 1 at least")
     return found
 
   def scale(key: str, default: float = 1.0) -> float:
@@ -167,7 +167,9 @@ def config_of(checkpoint: Checkpoint) -> Config:
   local = Rope(rope.size, architecture.local_base) if rope is not None and architecture.local_base else rope
   window = checkpoint.integer(f"{name}.attention.sliding_window", architecture.window)
   per_head = dim / heads if architecture.wide == layers else head_dim
-  norm = "layer_norm_epsilon" if architecture.norm == "layer" else "layer_norm_rms_epsilon"
+  norm = f"{name}.attention.{'layer_norm_epsilon' if architecture.norm == 'layer' else 'layer_norm_rms_epsilon'}"
+  if not 0 <= (epsilon := checkpoint.number(norm, 1e-5)) < 1:
+    raise ValueError(f"{path}: {checkpoint.called(norm)} is {epsilon}, expected a number from 0, and below 1")
   return Config(
     name=name,
     architecture=architecture,
@@ -179,7 +181,7 @@ def config_of(checkpoint: Checkpoint) -> Config:
     head_dim=head_dim,
     vocabulary=checkpoint.tensors["token_embd.weight"].shape[0],
     context=context,
-    epsilon=checkpoint.number(f"{name}.attention.{norm}", 1e-5),
+    epsilon=epsilon,
     rope=rope,
     local_rope=local,
     windows=_windows(window, layers, architecture.window_every),

@@ -180,12 +180,13 @@ def _file(name: str) -> Path:
     raise ValueError(f"{name}: there is no such folder of a user") from None
 
 
-def plain(error: BaseException) -> str:
-  """What went wrong, in words: with the name of the file, and without the number of the error."""
+def plain(error: BaseException, less: str = "--context") -> str:
+  """What went wrong, in words: with the name of the file, and without the number of the error. `less`: the options of
+  which smaller values take less memory."""
   if isinstance(error, OSError) and error.strerror:
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
   if isinstance(error, MemoryError | OutOfMemory):
-    return f"{str(error) or 'not enough memory'}. A smaller --context takes less"
+    return f"{str(error) or 'not enough memory'}. A smaller {less} takes less"
   return str(error)
 
 

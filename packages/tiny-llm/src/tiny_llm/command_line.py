@@ -21,10 +21,11 @@ from tiny_llm.bench import bench_model
 from tiny_llm.cache import CACHE_TYPES
 from tiny_llm.chat import Conversation, chat, figures, plain, write_answer
 from tiny_llm.files.checkpoint import Checkpoint, open_checkpoint
-from tiny_llm.generate import Request
+from tiny_llm.generate import ContextExceeded, Request
 from tiny_llm.model import Chunk
 from tiny_llm.sampling import BOUNDS, range_of
-from tiny_llm.session import Session, find_model, text_of
+from tiny_llm.session import Session, find_model, shows_progress, text_of
+from tiny_llm.text.template import ChatTemplateError
 from tiny_tensor import BackendError
 from tiny_uop import EnvironmentVariable
 
@@ -96,14 +97,15 @@ def run_perplexity(args: Arguments) -> int:
   if len(tokens) < size:
     raise ValueError(f"{args.file} has {len(tokens)} tokens: expected {size} at least, which is the context")
   losses: list[float] = []
+  shows = shows_progress(args.quiet)
   for start in range(0, len(tokens) - size + 1, size):
     window = tokens[start : start + size]
     if tokenizer.add_bos and tokenizer.bos is not None:
       window = [tokenizer.bos, *window[1:]]
     losses += _losses(model.step, window, size // 2)
-    if not args.quiet:
+    if shows:
       print(f"\r{start + size} of {len(tokens)} tokens: {math.exp(np.mean(losses)):.4f}  ", end="", file=sys.stderr)
-  if not args.quiet:
+  if shows:
     print(file=sys.stderr)
   mean, error = float(np.mean(losses)), float(np.std(losses)) / math.sqrt(len(losses))
   value = math.exp(mean)
@@ -253,6 +255,8 @@ def info_of(checkpoint: Checkpoint, context: int | None = None, cache_type: str 
 
 def _path(args: Arguments) -> Path:
   if args.model is None and args.name is None and args.url is None:
+    if getattr(args, "file", None) is not None:
+      raise ValueError(f"one file, {args.file}: expected a model, and then the text that it foretells")
     raise ValueError("no model: give the path of a GGUF file, a name (--model), or where to fetch one (--url)")
   if None not in (args.model, args.name):
     raise ValueError(f"two models: {args.name}, and --model {args.model}: expected one")
@@ -351,7 +355,8 @@ def parser() -> Parser:
     what, least = "tokens of prompt and answer together (as many as the model was trained for, 4096 at most)", 1
     if name == "perplexity":
       what, least = "tokens of a window (512)", 2  # of which one is foretold
-    sub.add_argument("--context", "-c", type=within(int, least), metavar="N", help=what)
+    if name not in ("bench", "tokenize"):  # which reserve what they need, or nothing
+      sub.add_argument("--context", "-c", type=within(int, least), metavar="N", help=what)
     arguments(sub)
   return made
 
@@ -497,7 +502,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     _abandon_output()
     return 0
   except (ValueError, OSError, MemoryError, BackendError) as error:
-    print(f"tiny_llm: {plain(error)}", file=sys.stderr)
+    said = plain(error, "--prompt, --position or --slots" if args.run is run_bench else "--context")
+    if isinstance(error, ContextExceeded):
+      said += ". A larger --context has more room"
+    elif isinstance(error, ChatTemplateError):  # which speaks of the model's
+      said = f"{args.path}: {said}"
+    print(f"tiny_llm: {said}", file=sys.stderr)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
       _abandon_output()
     return 1

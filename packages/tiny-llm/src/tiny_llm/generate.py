@@ -218,7 +218,11 @@ class Engine:
     if wrong := [token for token in request.sampling.logit_bias if not 0 <= token < vocabulary]:
       raise ValueError(f"logit_bias has token {wrong[0]}: the model has {vocabulary}")
     if count > self.model.context - (not request.embed):
-      raise ContextExceeded(f"the prompt has {count} tokens, and the context {self.model.context}, with the answer")
+      room = self.model.context - (not request.embed)
+      raise ContextExceeded(
+        f"the prompt has {count} tokens: expected {room} at most, as the context has {self.model.context}"
+        + ("" if request.embed else " with the answer")
+      )
     if request.max_tokens is not None and request.max_tokens < 1:
       raise ValueError(f"max_tokens is {request.max_tokens}: expected 1 at least")
 

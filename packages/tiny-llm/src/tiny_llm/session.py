@@ -63,7 +63,7 @@ def find_model(name: str, folder: Path | None = None, url: str | None = None) ->
   found = [file for file in files if wanted and _letters(called(file)).startswith(wanted)]
   if len(found) == 1:
     return found[0]
-  if path.is_dir():
+  if name and path.is_dir():
     there = ", ".join(file.name for file in sorted(path.glob("*.gguf"))) or "no .gguf file"
     raise FileNotFoundError(
       f"{path} is a folder with {there}, and without config.json: expected a GGUF file, or a folder with config.json, "
@@ -172,10 +172,15 @@ class Session:
 
 def text_of(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
   """The tokenizer of a file, and its template if it has one. Raises TokenizerError, which names the file."""
+  path = checkpoint.path
+  if path.is_dir():
+    path /= "tokenizer.json"
+    if "tokenizer.ggml.tokens" not in checkpoint.metadata:
+      raise TokenizerError(f"{path} is missing, or empty: expected the tokenizer of the model")
   try:
     tokenizer = Tokenizer.from_metadata(checkpoint.metadata)
   except TokenizerError as error:
-    raise TokenizerError(f"{checkpoint.path}: {error}") from None
+    raise TokenizerError(f"{path}: {error}") from None
   special = {"bos_token": tokenizer.text_of(tokenizer.bos), "eos_token": tokenizer.text_of(tokenizer.eos)}
   has = isinstance(checkpoint.metadata.get("tokenizer.chat_template"), str)
   return tokenizer, ChatTemplate.from_metadata(checkpoint.metadata, special) if has else None
@@ -196,6 +201,12 @@ def bar(share: float, encoding: str | None) -> str:
   return f"{full * done}{empty * (20 - done)} {share:4.0%}"
 
 
+def shows_progress(quiet: bool) -> bool:
+  """Whether a line of progress is shown on standard error, written anew again and again: in a terminal, and not in a
+  dumb one, which cannot take a line away."""
+  return not quiet and sys.stderr is not None and sys.stderr.isatty() and TERM.get() != "dumb"
+
+
 class Waiting:
   """A bar on standard error while a block runs, if that is a terminal, with its seconds; it goes when that is done.
 
@@ -204,8 +215,7 @@ class Waiting:
 
   def __init__(self, what: str, quiet: bool = False) -> None:
     self.what, self._share = what, 0.0
-    # a dumb terminal cannot take a line away
-    self._shown = not quiet and sys.stderr is not None and sys.stderr.isatty() and TERM.get() != "dumb"
+    self._shown = shows_progress(quiet)
     self._done = threading.Event()
     self._alone = Context(PROGRESS=0)  # what shows that kernels are compiled would write into the same line
     self._thread = threading.Thread(target=self._count, daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -223,6 +224,7 @@ class Weights:
   ) -> None:  # fmt: skip
     self._checkpoint, self._config, self._exact, self._context = checkpoint, config, exact, context
     self._known: set[str] = set()
+    self._optional: dict[str, dict[bool, str]] = {}  # by a name without its layer: one that is there, one that is not
     self._slab = Slab()
     self._progress, self._taken, self._whole = progress, 0, max(checkpoint.nbytes(), 1)
     dim, architecture = config.dim, config.architecture
@@ -246,7 +248,14 @@ class Weights:
     known = self._known
     if unknown := [name for name in checkpoint.tensors if name not in known and name not in UNUSED]:
       raise ValueError(f"{checkpoint.path}: {config.name!r} has no use for the tensor {unknown[0]!r:.80}")
-    del self._checkpoint, self._known, self._progress, self._slab  # nothing is read any more
+    self._check_optional()
+    del self._checkpoint, self._known, self._optional, self._progress, self._slab  # nothing is read any more
+
+  def _check_optional(self) -> None:
+    """Refuses a file that has a vector of one layer, and not that of another: it would compute something else."""
+    for found in self._optional.values():
+      if len(found) == 2:
+        raise ValueError(f"{self._checkpoint.path}: it has a tensor {found[True]}, but none {found[False]}")
 
   def _layer(self, b: str, experts: bool) -> Layer:
     """The layer whose tensors have names that begin with `b`, with experts or without."""
@@ -259,9 +268,9 @@ class Weights:
     else:
       sizes = (("q", queries), ("k", keys), ("v", keys))
       qkv = [self._tensor(f"{b}attn_{c}", (size, dim)) for c, size in sizes]
-      biases = [self._vector(f"{b}attn_{c}.bias", size) for c, size in sizes]
+      biases = [self._vector(f"{b}attn_{c}.bias", size, f"{b}attn_#.bias") for c, size in sizes]
       given = [bias for bias in biases if bias is not None]
-      bias = Tensor.cat(*given).realize() if len(given) == 3 else None
+      bias = Tensor.cat(*given).realize() if given else None
     whole = architecture.whole_norms
     names = AFTER[architecture.after]
     return Layer(
@@ -401,8 +410,8 @@ class Weights:
     return self._norm_of(_vector_of(self._tensor(name, size)), bias)
 
   def _head_norm(self, name: str, size: int) -> Norm | None:
-    """A norm of heads, which may be there."""
-    weight = self._vector(f"{name}.weight", size)
+    """A norm of heads, which may be there, of queries and keys."""
+    weight = self._vector(f"{name}.weight", size, re.sub(r"[qk]_norm$", "#_norm.weight", name))
     return None if weight is None else self._norm_of(weight, None)
 
   def _norm_of(self, weight: Tensor, bias: Tensor | None) -> Norm:
@@ -413,9 +422,11 @@ class Weights:
     """A tensor in float32."""
     return _vector_of(self._tensor(name, shape))
 
-  def _vector(self, name: str, size: int) -> Tensor | None:
-    """A vector that may be there."""
-    if name not in self._checkpoint.tensors:
+  def _vector(self, name: str, size: int, kind: str | None = None) -> Tensor | None:
+    """A vector that may be there: all of its `kind` are, in all layers, or none."""
+    there = name in self._checkpoint.tensors
+    self._optional.setdefault(re.sub(r"^blk\.[0-9]+", "blk.#", kind or name), {}).setdefault(there, name)
+    if not there:
       return None
     return _vector_of(self._tensor(name.rpartition(".")[0], (size,), name.rpartition(".")[2]))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tiny_llm.files.folder import is_folder, read_folder
+from tiny_llm.files.folder import KEYS, is_folder, read_folder
 from tiny_tensor.nn.state import GGMLBlocks, gguf_blocks
 from tiny_uop.records import dataclass
 
@@ -44,26 +44,31 @@ class Checkpoint:
     """The bytes of all tensors."""
     return sum(int(blocks.data.nbytes()) for blocks in self.tensors.values())
 
+  def called(self, key: str) -> str:
+    """What the file itself calls a key: a folder has the names of its `config.json`."""
+    names = KEYS.get(key.partition(".")[2], ()) if self.path.is_dir() else ()
+    return f"{' or '.join(names)} of config.json" if names else key
+
   def integer(self, key: str, default: int | None = None, most: int = 1 << 31) -> int:
     """The integer of a key, between 0 and `most`. Raises ValueError where there is none and no default, or another
     value."""
     value = self.metadata.get(key, default)
     if type(value) is not int or not 0 <= value <= most:
-      raise ValueError(f"{self.path}: {key} is {value!r:.60}, expected an integer from 0 to {most}")
+      raise ValueError(f"{self.path}: {self.called(key)} is {value!r:.60}, expected an integer from 0 to {most}")
     return value
 
   def number(self, key: str, default: float | None = None) -> float:
     """The finite number of a key. Raises ValueError where there is none and no default, or another value."""
     value = self.metadata.get(key, default)
     if type(value) not in (int, float) or not abs(value) < float("inf"):  # type: ignore[arg-type]
-      raise ValueError(f"{self.path}: {key} is {value!r:.60}, expected a finite number")
+      raise ValueError(f"{self.path}: {self.called(key)} is {value!r:.60}, expected a finite number")
     return float(value)  # type: ignore[arg-type]
 
   def text(self, key: str, default: str | None = None) -> str:
     """The text of a key. Raises ValueError where there is none and no default, or another value."""
     value = self.metadata.get(key, default)
     if not isinstance(value, str):
-      raise ValueError(f"{self.path}: {key} is {value!r:.60}, expected text")
+      raise ValueError(f"{self.path}: {self.called(key)} is {value!r:.60}, expected text")
     return value
 
 

@@ -93,7 +93,8 @@ class Tokenizer:
     except TokenizerError:
       raise
     except Exception as error:  # the library's own are plain Exceptions
-      raise TokenizerError(f"tokenizer.ggml.*: no tokenizer can be made of it: {error}") from error
+      of = "it" if HUGGINGFACE in metadata else "tokenizer.ggml.*"
+      raise TokenizerError(f"no tokenizer can be made of {of}: {error}") from error
 
   def __len__(self) -> int:
     return len(self._tokens)

@@ -7,6 +7,7 @@ A file is trusted with nothing: every number of the header is checked against th
 import contextlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ _DTYPES: dict[str, DType] = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _LONGEST_HEADER = 100_000_000  # bytes; the limit of the reference implementation
 _INDEX = ".index.json"
+_FILE_NAME = re.compile(r"(?!\.\.?$)[^/\\\0\ud800-\udfff]+")  # that every system has, and in no other folder
 _SHARD = 5_000_000_000  # bytes of tensors in a file of several, where nothing else is said
 _ALIGNMENT = 8  # of the data section: mapped tensors are aligned for every type if each tensor's offset is
 
@@ -239,7 +241,7 @@ def _places(index: Path) -> dict[str, str]:
     raise ValueError(f"{str(index)!r} is no index of safetensors files: it has no object 'weight_map'")
   for name, file in places.items():
     # a name with a folder in it would make an index read any file of the machine
-    if not isinstance(file, str) or Path(file).name != file or "\\" in file:
+    if not isinstance(file, str) or Path(file).name != file or not _FILE_NAME.fullmatch(file):
       raise ValueError(f"{str(index)!r} places {name!r} in {files.short(file)}: expected the name of a file next to it")
   return places
 
