@@ -28,6 +28,10 @@ def test_a_full_disk_leaves_the_old_one(tmp_path: Path) -> None:
   assert lines(ranks(2, "checkpoints.py", str(tmp_path / "model"), "full")) == ["the old checkpoint is there"] * 2
 
 
+def test_damaged_ones_are_refused_by_name(tmp_path: Path) -> None:
+  assert lines(ranks(1, "damaged.py", str(tmp_path / "model"))) == ["all are refused"]
+
+
 def test_stopping_when_asked(tmp_path: Path) -> None:
   assert lines(ranks(2, "checkpoints.py", str(tmp_path / "model"), "asked")) == ["stopped after 3"] * 2
   assert len(losses(1, tmp_path / "model", "again")) == 5

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeGuard
 
 from tiny_dist.mesh import Mesh
 from tiny_dist.pieces import Region, own_pieces, own_regions
@@ -26,6 +27,7 @@ from tiny_tensor.nn.state import safe_load, safe_save
 from tiny_uop import UOp, even_bounds
 
 INDEX = "index.json"
+FILE = re.compile(r"rank-[0-9]{4,}-of-[0-9]{4,}\.safetensors")
 VERSION = 1
 
 
@@ -123,13 +125,7 @@ def load(tensors: Mapping[str, Tensor], folder: str | Path) -> dict[str, Any]:
   TypeError for another dtype; before any tensor is changed.
   """
   folder = Path(folder)
-  try:
-    index = json.loads((folder / INDEX).read_text("utf-8"))
-  except (OSError, ValueError) as error:
-    raise CheckpointError(f"{folder} is no checkpoint: {error}") from None
-  if index.get("version") != VERSION:
-    raise CheckpointError(f"{folder} is of version {index.get('version')}, this tiny-dist reads version {VERSION}")
-  entries = index["tensors"]
+  entries, notes = _read_index(folder)
   if missing := sorted(tensors.keys() - entries.keys()):
     names = ", ".join(list(entries)[:5])
     raise CheckpointError(f"checkpoint {folder} has no {', '.join(missing[:5])}; it has {names}, …")
@@ -148,8 +144,46 @@ def load(tensors: Mapping[str, Tensor], folder: str | Path) -> dict[str, Any]:
   made = {key: _read(key, t, entries[key], folder, files) for key, t in tensors.items()}
   for key, t in tensors.items():
     t.assign(made[key]).realize()
-  notes: dict[str, Any] = index["notes"]
   return notes
+
+
+def _read_index(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+  """What the index says of each tensor, and the notes. Raises CheckpointError for what `save` does not write."""
+  try:
+    index = json.loads((folder / INDEX).read_text("utf-8"))
+  except (OSError, ValueError, RecursionError) as error:
+    raise CheckpointError(f"{folder} is no checkpoint: {error}") from None
+  version = index.get("version") if isinstance(index, dict) else None
+  if version != VERSION:
+    raise CheckpointError(f"{folder} is of version {version!r:.40}, this tiny-dist reads version {VERSION}")
+  entries, notes = index.get("tensors"), index.get("notes")
+  if not isinstance(entries, dict) or not isinstance(notes, dict):
+    raise CheckpointError(f"{folder / INDEX} is damaged: expected objects of tensors and notes")
+  for key, entry in entries.items():
+    if not _is_entry(entry):
+      raise CheckpointError(f"{folder / INDEX} is damaged: it says {entry!r:.80} of {key!r:.80}")
+  return entries, notes
+
+
+def _is_entry(entry: object) -> bool:
+  """Whether that says of a tensor its shape, its dtype and where its parts are: in files of the same folder."""
+  if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
+    return False
+  shape, parts = entry.get("shape"), entry.get("parts")
+  return _are_sizes(shape) and isinstance(parts, list) and all(_is_part(part, len(shape)) for part in parts)
+
+
+def _is_part(part: object, ndim: int) -> bool:
+  if not isinstance(part, dict) or not isinstance(part.get("name", ""), str):
+    return False
+  file, region = part.get("file"), part.get("region")
+  if not isinstance(file, str) or not FILE.fullmatch(file) or not isinstance(region, list):
+    return False
+  return len(region) == ndim and all(_are_sizes(span) and len(span) == 2 for span in region)
+
+
+def _are_sizes(value: object) -> TypeGuard[list[int]]:
+  return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
 
 
 def _read(key: str, t: Tensor, entry: Mapping[str, Any], folder: Path, files: dict[str, dict[str, Tensor]]) -> Tensor:
@@ -161,28 +195,42 @@ def _read(key: str, t: Tensor, entry: Mapping[str, Any], folder: Path, files: di
     found: list[tuple[Region, Tensor]] = []
     for part in entry["parts"]:
       if not files[part["file"]]:
-        files[part["file"]] |= safe_load(folder / part["file"])
+        files[part["file"]] |= _stored(folder / part["file"])
       overlap = tuple([(max(a, c), min(b, d)) for (a, b), (c, d) in zip(region, part["region"])])
       if all(a < b for a, b in overlap):
         cut = tuple([slice(a - c, b - c) for (a, b), (c, _) in zip(overlap, part["region"])])
-        stored = files[part["file"]][part.get("name", key)]
+        stored = files[part["file"]].get(part.get("name", key))
+        if stored is None or tuple(stored.shape) != tuple(d - c for c, d in part["region"]) or stored.dtype != t.dtype:
+          raise CheckpointError(f"{folder / part['file']} has another {key} than {INDEX} says, or none")
         found.append((overlap, (stored[cut] if cut else stored).to(home)))
-    piece = _side_by_side(found, 0)
-    if tuple(piece.shape) != tuple(b - a for a, b in region):
-      raise CheckpointError(f"{folder} has {tuple(piece.shape)} of {key}, and {region} is needed: parts are lost")
+    wanted = tuple([b - a for a, b in region])
+    piece = Tensor.zeros(wanted, dtype=t.dtype, device=home) if 0 in wanted else _side_by_side(found, 0)
+    if piece is None or tuple(piece.shape) != wanted:
+      raise CheckpointError(f"{folder} lacks parts of {key}, of which {region} is needed")
     made.append(piece)
   if s is None or not s.spans:
     return made[0] if s is None else Tensor(made[0].realize().uop.laid_out(s))
   return Tensor(UOp.multi(s, [piece.contiguous().realize().uop for piece in made]))
 
 
-def _side_by_side(parts: list[tuple[Region, Tensor]], axis: int) -> Tensor:
-  """Parts of a tensor in a grid, put together along an axis and those after it."""
+def _stored(file: Path) -> dict[str, Tensor]:
+  try:
+    return safe_load(file)
+  except ValueError as error:  # which names the file
+    raise CheckpointError(str(error)) from None
+
+
+def _side_by_side(parts: list[tuple[Region, Tensor]], axis: int) -> Tensor | None:
+  """Parts of a tensor in a grid, put together along an axis and those after it; None where they make none."""
   if len(parts) == 1:
     return parts[0][1]
+  if not parts or axis == len(parts[0][0]):  # several in one place
+    return None
   spans = sorted({region[axis] for region, _ in parts})
   rows = [_side_by_side([p for p in parts if p[0][axis] == span], axis + 1) for span in spans]
-  return rows[0].cat(*rows[1:], dim=axis) if len(rows) > 1 else rows[0]
+  whole = [row for row in rows if row is not None]
+  others = {(*row.shape[:axis], *row.shape[axis + 1 :]) for row in whole}
+  return whole[0].cat(*whole[1:], dim=axis) if len(whole) == len(rows) and len(others) == 1 else None
 
 
 class Stop:
