@@ -23,11 +23,11 @@ import numpy as np
 import pytest
 from chat_models import talker, write_talker
 
-from tiny_llm.chat import shown
+from tiny_llm.chat import Conversation, shown
 from tiny_llm.command_line import main
 from tiny_llm.files.checkpoint import open_checkpoint
 from tiny_llm.model import Chunk, load_model
-from tiny_llm.session import bar, find_model
+from tiny_llm.session import Session, bar, find_model
 
 Capture = pytest.CaptureFixture[str]
 
@@ -419,6 +419,23 @@ def test_a_conversation_in_a_terminal(path: Path, tmp_path: Path) -> None:
     terminal.until(b"/reset begins anew")
     assert terminal.ended(press=b"\x04") == 0
     assert b"kernels" not in terminal.output  # one bar at a time, and none in an answer
+
+
+@pytest.mark.parametrize(
+  "text",
+  ["", "{}", "[1]", '[{"role": "user"}]', '[{"role": "user", "content": 5}]', '[{"role": ["user"], "content": "x"}]',
+   '[{"role": "<|im_end|>", "content": "x"}]', "\0" * 9, "[" * 100_000, "\x80"],
+)  # fmt: skip
+def test_conversations_that_are_none_are_refused_by_name(path: Path, tmp_path: Path, text: str) -> None:
+  session = Session(path, context=64, quiet=True)
+  try:
+    conversation = Conversation(session, session.options({}), system="Be brief.", quiet=True)
+    (tmp_path / "said.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"said\.json"):
+      conversation.command(f"/load {tmp_path / 'said.json'}")
+    assert conversation.system == "Be brief."
+  finally:
+    session.close()
 
 
 @IN_TERMINALS

@@ -198,19 +198,15 @@ def counted(number: int, what: str) -> str:
 def _messages(path: Path) -> list[dict[str, str]]:
   try:
     messages = json.loads(path.read_text("utf-8"))
-  except ValueError as error:
+  except (ValueError, RecursionError) as error:
     raise ValueError(f"{path} is no JSON: {error}") from None
   fine = isinstance(messages, list) and all(
-    isinstance(message, dict) and message.keys() == {"role", "content"} and all(map(_is_text, message.values()))
-    for message in messages
-  )
+    isinstance(message, dict) and message.keys() == {"role", "content"} and isinstance(message["content"], str)
+    and message["role"] in ("system", "user", "assistant") for message in messages
+  )  # fmt: skip
   if not fine:
     raise ValueError(f"{path}: expected a list of messages with role and content, as /save writes them")
   return list(messages)
-
-
-def _is_text(value: object) -> bool:
-  return isinstance(value, str)
 
 
 def write_answer(session: Session, generation: Generation, out: TextIO, interrupted: Sequence[int] = ()) -> str:
