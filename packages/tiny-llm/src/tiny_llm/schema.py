@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from tiny_llm.sampling import Array
 from tiny_llm.text.tokenizer import Tokenizer
@@ -45,9 +45,11 @@ class Schemas:
     return self._made(text)
 
   def _made(self, text: str) -> SchemaGrammar:
-    matcher = LLMatcher(self._tokenizer, text, log_level=0)
+    matcher = LLMatcher(self._tokenizer, text, log_level=0, limits=LLParserLimits(verbose_errors=False))
+    if not matcher.is_error():
+      matcher.compute_bitmask()  # where no answer can begin, it is found only now
     if matcher.is_error():
-      raise SchemaError(f"the JSON schema cannot be used: {matcher.get_error().splitlines()[0]:.500}")
+      raise SchemaError(f"the JSON schema cannot be used: {_in_a_line(matcher.get_error())}")
     if warnings := matcher.get_grammar_warnings():
       raise SchemaError(f"the JSON schema cannot be used: {warnings[0]:.500}")
     return SchemaGrammar(matcher, self._vocabulary)
@@ -79,6 +81,11 @@ class Schemas:
     return json.dumps(text) if token is None else f"<[{token}]>"
 
 
+def _in_a_line(error: str) -> str:
+  """What llguidance says of an error, which may be many lines."""
+  return f"{' '.join(error.split()):.500}"
+
+
 class SchemaGrammar:
   """What an answer may be made of; a `Grammar` of `tiny_llm.generate`, for one answer."""
 
@@ -89,13 +96,14 @@ class SchemaGrammar:
     """Booleans, (vocabulary,): the tokens that may come next."""
     bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
     if self._matcher.is_error():
-      raise SchemaError(f"the grammar of the JSON schema failed: {self._matcher.get_error():.500}")
+      raise SchemaError(f"the grammar of the JSON schema failed: {_in_a_line(self._matcher.get_error())}")
     return np.unpackbits(bits, bitorder="little")[: self._vocabulary].astype(bool)
 
   def accept(self, token: int) -> bool:
     """The answer goes on with `token`. Whether it is complete."""
     if not self._matcher.consume_token(token):
-      raise SchemaError(f"token {token} does not fit the JSON schema")
+      why = _in_a_line(self._matcher.get_error())
+      raise SchemaError(f"token {token} does not fit the JSON schema{why and ': '}{why}")
     return bool(self._matcher.is_stopped())
 
   def copy(self) -> SchemaGrammar:
