@@ -26,6 +26,7 @@ from tiny_llm.server import listen
 from tiny_llm.server.worker import Job, Worker
 from tiny_llm.session import Session
 from tiny_llm.text.template import ChatTemplate
+from tiny_llm.text.tokenizer import Tokenizer
 
 KEY = "secret"
 HELLO: Any = [{"role": "user", "content": "Hello"}]
@@ -361,12 +362,58 @@ def test_prompts_that_are_none(http: httpx.Client, prompt: Any) -> None:
   assert http.post("/v1/completions", json={"prompt": prompt}).status_code == 400
 
 
+def test_nobody_waits_for_the_tokens_of_another(
+  running: Running, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """What takes as long as a text is long runs beside the loop that answers everybody."""
+  began, go = threading.Event(), threading.Event()
+  encode = Tokenizer.encode
+
+  def slowly(self: Tokenizer, text: str, **options: Any) -> list[int]:
+    if "long" in text:
+      began.set()
+      assert go.wait(PATIENCE)
+    return encode(self, text, **options)
+
+  def ask(path: str, body: dict[str, Any], found: list[int]) -> None:
+    found.append(http.post(path, json=body).status_code)
+
+  monkeypatch.setattr(Tokenizer, "encode", slowly)
+  for path, body in [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "long"}], "max_tokens": 1}),
+    ("/v1/completions", {"prompt": "long", "max_tokens": 1}),
+    ("/v1/embeddings", {"input": "long"}),
+    ("/tokenize", {"content": "long"}),
+  ]:
+    began.clear()
+    go.clear()
+    found: list[int] = []
+    thread = threading.Thread(target=ask, args=(path, body, found))
+    thread.start()
+    assert began.wait(PATIENCE)
+    try:
+      assert http.get("/health", timeout=20).status_code == 200
+    finally:
+      go.set()
+      ended([thread])
+    assert found == [200]
+
+
 def test_errors_as_the_client_knows_them(running: Running, client: openai.OpenAI, http: httpx.Client) -> None:
   with pytest.raises(openai.NotFoundError, match="there is no model"):
     client.chat.completions.create(model="gpt-9", messages=HELLO)
   with pytest.raises(openai.BadRequestError) as found:
     client.chat.completions.create(model="talker", messages=[{"role": "user", "content": "long " * 600}])
-  assert found.value.code == "context_length_exceeded"
+  assert (found.value.code, found.value.param) == ("context_length_exceeded", "messages")
+  with pytest.raises(openai.BadRequestError, match="expected 511 at most, as the context has 512") as found:
+    client.completions.create(model="talker", prompt="long " * 600)
+  assert (found.value.code, found.value.param) == ("context_length_exceeded", "prompt")
+  schemas: list[dict[str, Any]] = [{"$ref": "#"}, {"type": "string", "pattern": "("}, {"enum": []}]
+  for schema in schemas:  # of which nothing can be made is said before anything is answered
+    body = {"messages": HELLO, "response_format": {"type": "json_object", "schema": schema}}
+    answer = http.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "response_format")
+    assert "\n" not in answer.json()["error"]["message"]
   with pytest.raises(openai.AuthenticationError):
     openai.OpenAI(base_url=f"{running.url}/v1", api_key="wrong").models.list()
   assert http.get("/v1/nothing").status_code == 404 and "error" in http.get("/v1/nothing").json()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,26 @@ def test_lone_surrogates_are_replaced() -> None:
 def test_word_piece(text: str, pieces: list[str]) -> None:
   tokenizer = Tokenizer.from_metadata(word_piece())
   assert [tokenizer.text_of(i) for i in tokenizer.encode(text)] == pieces
+
+
+def test_other_threads_run_while_a_long_text_is_encoded() -> None:
+  tokenizer, text = Tokenizer.from_metadata(byte_level("smollm")), "ab" * (1 << 18)
+  ticks, done = [0], threading.Event()
+
+  def count() -> None:
+    while not done.wait(0.001):
+      ticks[0] += 1
+
+  thread = threading.Thread(target=count)
+  thread.start()
+  try:
+    before = ticks[0]
+    tokens = tokenizer.encode(text)
+    during = ticks[0] - before
+  finally:
+    done.set()
+    thread.join()
+  assert during > 2 and tokenizer.decode(tokens) == text
 
 
 def test_word_piece_gives_the_text_back() -> None:

@@ -137,7 +137,7 @@ class Server:
     if text is None:
       raise Refused("content is missing: expected text", "content")
     tokenizer = self.session.tokenizer
-    tokens = tokenizer.encode(text, add_special=special, parse_special=parse)
+    tokens = await asyncio.to_thread(tokenizer.encode, text, add_special=special, parse_special=parse)
     if not pieces:
       return JSONResponse({"tokens": tokens})
     return JSONResponse({"tokens": [{"id": token, "piece": self.piece(token)} for token in tokens]})
@@ -162,7 +162,8 @@ class Server:
   async def embeddings(self, request: Request) -> Response:
     body = await self.body(request)
     self.check_model(body.text("model"))
-    prompts, form = self.prompts(body.take("input"), "input"), body.text("encoding_format", "float")
+    prompts = await asyncio.to_thread(self.prompts, body.take("input"), "input")
+    form = body.text("encoding_format", "float")
     body.neutral(dimensions=(self.session.engine.model.config.dim,))
     body.done()
     if form not in ("float", "base64"):
@@ -170,7 +171,7 @@ class Server:
     if len(prompts) > 256:
       raise Refused(f"input has {len(prompts)} texts: expected 256 at most", "input")
     answers = [Answer(self.worker, generate.Request(tokens, embed=True)) for tokens in prompts]
-    self.submit(answers)
+    self.submit(answers, "input")
     choices = await whole(request, answers, lambda at, pieces: self.embedding(at, answers[at], form))
     count = sum(map(len, prompts))
     usage = {"prompt_tokens": count, "total_tokens": count}
@@ -211,11 +212,11 @@ class Server:
     if thinks and isinstance(grammar, SchemaGrammar):
       text += "\n</think>\n\n"  # an answer of a schema begins at once
       thinks = False
-    tokens = self.session.tokens_of(text)
+    tokens = await asyncio.to_thread(self.session.tokens_of, text)
     answers, include = self.answers_of(body, [tokens], count, top, grammar, self.shown(tools))
     stream = body.flag("stream")
     body.done()
-    self.submit(answers)
+    self.submit(answers, "messages")
     splitters = [Splitter(tools, thinks=thinks, forced=tools is not None and bool(tools.forced)) for _ in answers]
     kind = "chat.completion.chunk" if stream else "chat.completion"
     reply = Reply(self.session.name, "chatcmpl", kind)
@@ -227,7 +228,7 @@ class Server:
   async def completions(self, request: Request) -> Response:
     body = await self.body(request)
     self.check_model(body.text("model"))
-    prompts = self.prompts(body.take("prompt"), "prompt")
+    prompts = await asyncio.to_thread(self.prompts, body.take("prompt"), "prompt")
     top = body.integer("logprobs", None, 0, 20)
     grammar = await asyncio.to_thread(self.grammar_of, None, schema_of(body.take("response_format")))
     count = body.integer("max_tokens", 16, 1, 1 << 31)
@@ -235,7 +236,7 @@ class Server:
     answers, include = self.answers_of(body, prompts, count, top, grammar)
     stream = body.flag("stream")
     body.done()
-    self.submit(answers)
+    self.submit(answers, "prompt")
     reply = Reply(self.session.name, "cmpl", "text_completion")
     if stream:
       return streamed(answers, TextStream(self.choices, reply, answers, include))
@@ -330,11 +331,12 @@ class Server:
         answers.append(Answer(self.worker, request))
     return answers, include
 
-  def submit(self, answers: list[Answer]) -> None:
+  def submit(self, answers: list[Answer], field: str) -> None:
+    """Hands answers to the worker; `field` is what they were asked with."""
     try:
       self.worker.submit([answer.job for answer in answers])
-    except ContextExceeded:
-      raise
+    except ContextExceeded as error:
+      raise Refused(str(error), field, code="context_length_exceeded") from None
     except ValueError as error:
       raise Refused(str(error)) from None
 

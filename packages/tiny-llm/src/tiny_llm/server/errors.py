@@ -6,7 +6,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from tiny_llm.generate import ContextExceeded
 from tiny_llm.server.answers import Ended
 from tiny_llm.server.body import Refused
 from tiny_llm.server.worker import Busy
@@ -34,10 +33,6 @@ def busy(request: Request, error: Exception) -> Response:
   return JSONResponse({"error": body}, 503, {"Retry-After": "1"})
 
 
-def too_long(request: Request, error: Exception) -> Response:
-  return refused(request, Refused(str(error), "messages", code="context_length_exceeded"))
-
-
 def wrong(request: Request, error: Exception) -> Response:
   return refused(request, Refused(str(error)))
 
@@ -56,7 +51,7 @@ def failed(request: Request, error: Exception) -> Response:
 
 
 HANDLERS = {
-  Refused: refused, HTTPException: missing, Busy: busy, ContextExceeded: too_long, ChatTemplateError: wrong,
+  Refused: refused, HTTPException: missing, Busy: busy, ChatTemplateError: wrong,
   ClientDisconnect: gone, Ended: ended, Exception: failed,
 }  # fmt: skip
 """By the exception that a route ended with: the response."""

@@ -25,6 +25,8 @@ from tiny_llm.text.vocabulary import Vocabulary
 
 MARK = "\ufdd0"
 """A character that is none (Unicode 16, section 23.7), and so in no text that comes from outside."""
+LONG = 1 << 14
+"""Characters of a text whose encoding takes so long, 10 ms and more, that other threads shall not wait for it."""
 # Tokens that end an answer, by their text, as files often name only one of theirs.
 ENDS_OF_ANSWERS = frozenset(
   [
@@ -175,7 +177,11 @@ class Tokenizer:
     if self.kind == "llama" and not self._own_spaces:
       text = text.replace(" ", SPACE)
     backend = self._backend if begins or self._inner is None else self._inner
-    ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+    if len(text) > LONG:  # the library lets other threads run only while it encodes several texts
+      made = backend.encode_batch([text], add_special_tokens=False)[0]
+    else:
+      made = backend.encode(text, add_special_tokens=False)
+    ids: list[int] = made.ids
     return ids
 
   def _given(self, text: str) -> Backend:
