@@ -95,6 +95,8 @@ class Graph:
   """Whether this is the body of a function."""
   folded: dict[str, Value] = field(default_factory=dict)
   """Values that depend on constants only, computed once."""
+  declared: tuple[TypeProto, ...] = ()
+  """What the file says of the outputs; of a function's it says nothing."""
 
   def compute(
     self, inputs: Mapping[str, Value] | Sequence[Value], run: Run, around: Scope | None = None
@@ -255,8 +257,9 @@ class Compiler:
     outputs = tuple(v.name for v in graph.output)
     nodes = self.nodes(graph.node, opsets, depth, set(constants) | constant)
     return Graph(
-      graph.name, tuple(v.name for v in graph.input), outputs, with_integers(nodes, outputs, constants), constants
-    )
+      graph.name, tuple(v.name for v in graph.input), outputs, with_integers(nodes, outputs, constants), constants,
+      declared=tuple(v.type for v in graph.output),
+    )  # fmt: skip
 
   def nodes(self, protos: Iterable[NodeProto], opsets: Mapping[str, int], depth: int, constant: set[str]) -> list[Node]:
     made = []

@@ -9,7 +9,7 @@ import numpy as np
 from tiny_onnx.errors import ModelError
 from tiny_onnx.ops.shape import axis_in, moved
 from tiny_onnx.registry import Call, op
-from tiny_onnx.values import Host, Narrow, Value, host_of, shape_of, tensor_of
+from tiny_onnx.values import ARRAY_DTYPES, Host, Narrow, Value, host_of, shape_of, tensor_of
 from tiny_tensor import Tensor
 
 STEPS_BEFORE_COMPUTING = 8
@@ -46,13 +46,24 @@ def computed(values: list[Value]) -> None:
 
 
 def stacked(parts: list[Value], axis: int = 0) -> Value:
-  """Values of all iterations as one, with a new axis."""
-  if not parts:
-    raise ModelError("no iteration computed a scan output, whose shape is unknown then")
+  """Values, one at least, as one with a new axis."""
   if all(isinstance(p, Host) for p in parts):
     return Host(np.stack([host_of(p) for p in parts], axis))
   tensors = [tensor_of(p) for p in parts]
   return tensors[0].stack(*tensors[1:], dim=axis) if len(tensors) > 1 else tensors[0].unsqueeze(axis)
+
+
+def scanned(parts: list[Value], axis: int, body: Any, place: int) -> Value:
+  """An output of the body, of all iterations. Of none it has no elements, and the type and the sizes that the body
+  declares, 0 for a size that it leaves open."""
+  if parts:
+    return stacked(parts, axis_in(axis, len(shape_of(parts[0])) + 1))
+  declared = body.declared[place].tensor_type
+  if declared.elem_type not in ARRAY_DTYPES:
+    raise ModelError(f"no iteration computed {body.outputs[place]!r}, and the body does not declare its type")
+  sizes = [max(d.dim_value, 0) for d in declared.shape.dim]
+  sizes.insert(axis_in(axis, len(sizes) + 1), 0)
+  return Host(np.zeros(sizes, ARRAY_DTYPES[declared.elem_type]))
 
 
 @op("Loop", raw=True, needs=(0, 1))
@@ -73,12 +84,7 @@ def loop(call: Call, count: Value = None, condition: Value = None, *carried: Val
     step += 1
     if step % STEPS_BEFORE_COMPUTING == 0:
       computed(state)
-  return *state, *[stacked(parts) if parts else nothing(body, i + 1 + len(carried)) for i, parts in enumerate(made)]
-
-
-def nothing(body: Any, place: int) -> Value:
-  """A scan output of no iterations: as the body declares it, with no elements."""
-  return Host(np.zeros((0,), np.float32))
+  return *state, *[scanned(parts, 0, body, i + 1 + len(carried)) for i, parts in enumerate(made)]
 
 
 def slice_at(x: Value, axis: int, place: int) -> Value:
@@ -103,12 +109,12 @@ def scan_count(call: Call, inputs: tuple[Value, ...]) -> int:
 @op("Scan", 9, raw=True)
 def scan(call: Call, *inputs: Value) -> tuple[Value, ...]:
   """The body over slices of the last inputs, with the first ones carried."""
-  body, scanned = body_of(call, "body"), scan_count(call, inputs)
-  states = len(inputs) - scanned
+  body, count = body_of(call, "body"), scan_count(call, inputs)
+  states = len(inputs) - count
   state, rows = list(inputs[:states]), list(inputs[states:])
   outputs = len(body.outputs) - states
-  axes = [axis_in(a, len(shape_of(r))) for a, r in zip(call.get("scan_input_axes", [0] * scanned), rows)]
-  backwards = call.get("scan_input_directions", [0] * scanned)
+  axes = [axis_in(a, len(shape_of(r))) for a, r in zip(call.get("scan_input_axes", [0] * count), rows)]
+  backwards = call.get("scan_input_directions", [0] * count)
   rows = [flipped(r, a) if back else r for r, a, back in zip(rows, axes, backwards)]
   made: list[list[Value]] = [[] for _ in range(outputs)]
   lengths = {shape_of(r)[a] for r, a in zip(rows, axes)}
@@ -122,7 +128,7 @@ def scan(call: Call, *inputs: Value) -> tuple[Value, ...]:
     if (step + 1) % STEPS_BEFORE_COMPUTING == 0:
       computed(state)
   out_axes = call.get("scan_output_axes", [0] * outputs)
-  joined = [stacked(parts, axis_in(a, len(shape_of(parts[0])) + 1) if parts else 0) for parts, a in zip(made, out_axes)]
+  joined = [scanned(parts, a, body, states + i) for i, (parts, a) in enumerate(zip(made, out_axes))]
   turned = call.get("scan_output_directions", [0] * outputs)
   return *state, *[
     flipped(x, axis_in(a, len(shape_of(x)))) if back else x for x, a, back in zip(joined, out_axes, turned)
@@ -132,12 +138,12 @@ def scan(call: Call, *inputs: Value) -> tuple[Value, ...]:
 @op("Scan", 8, raw=True)
 def scan_of_batches(call: Call, lengths: Value, *inputs: Value) -> tuple[Value, ...]:
   """As it was in version 8: every input has a batch axis in front, and each of the batch may end at its own length."""
-  body, scanned = body_of(call, "body"), scan_count(call, inputs)
-  states = len(inputs) - scanned
+  body, count = body_of(call, "body"), scan_count(call, inputs)
+  states = len(inputs) - count
   batch = shape_of(inputs[0])[0]
   whole = shape_of(inputs[states])[1]
   ends = [whole] * batch if lengths is None else [int(n) for n in host_of(lengths)]
-  directions = call.get("directions", [0] * scanned)
+  directions = call.get("directions", [0] * count)
   results: list[list[Value]] = []
   for b in range(batch):
     state = [slice_at(x, 0, b) for x in inputs[:states]]
@@ -149,8 +155,8 @@ def scan_of_batches(call: Call, lengths: Value, *inputs: Value) -> tuple[Value, 
       state = found[:states]
       for kept, part in zip(made, found[states:]):
         kept.append(part)
-    scans = [stacked(parts) for parts in made]
+    scans = [scanned(parts, 0, body, states + i) for i, parts in enumerate(made)]
     if ends[b] < whole:
       scans = [tensor_of(s).pad(((0, whole - ends[b]), *[(0, 0)] * (len(shape_of(s)) - 1))) for s in scans]
     results.append([*state, *scans])
-  return tuple(stacked([r[i] for r in results]) for i in range(len(results[0])))
+  return tuple(scanned([r[i] for r in results], 0, body, i) for i in range(len(body.outputs)))

@@ -35,7 +35,7 @@ def source_places(mode: str, size: int, out: int, scale: float, roi: tuple[float
   if mode == "asymmetric":
     return x / scale
   if mode == "pytorch_half_pixel":
-    return (x + 0.5) / scale - 0.5 if out > 1 else np.full(out, -0.5)
+    return (x + 0.5) / scale - 0.5 if out > 1 else np.zeros(out)
   if mode == "half_pixel_symmetric":
     adjustment = out / (scale * size)
     centre = size / 2
@@ -361,13 +361,17 @@ def roi_align(call: Call, x: Value, rois: Value, batches: Value) -> Tensor:
   )
   scale, ratio, high, wide = call["spatial_scale"], call["sampling_ratio"], call["output_height"], call["output_width"]
   parts: list[Tensor] = []
+  if not len(boxes):
+    return Tensor.zeros(0, t.shape[1], high, wide, dtype=t.dtype)
   for box, batch in zip(boxes, ints_of(batches)):
     x1, y1, x2, y2 = box * scale - (0.5 if half else 0)
     w, h = x2 - x1, y2 - y1
     if not half:
       w, h = max(w, 1.0), max(h, 1.0)
-    ny = ratio or max(1, math.ceil(h / high))
-    nx = ratio or max(1, math.ceil(w / wide))
+    ny, nx = ratio or math.ceil(h / high), ratio or math.ceil(w / wide)
+    if ny < 1 or nx < 1:  # a box without a size has no points
+      parts.append(Tensor.zeros(t.shape[1], high, wide, dtype=t.dtype))
+      continue
     ys = y1 + (np.arange(high * ny) + 0.5) * (h / (high * ny))
     xs = x1 + (np.arange(wide * nx) + 0.5) * (w / (wide * nx))
     points = sampled_at(t[batch], ys, xs, call["mode"] == "max")

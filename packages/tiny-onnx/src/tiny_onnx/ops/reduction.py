@@ -35,9 +35,10 @@ def total(x: Tensor, axes: list[int], keep: bool) -> Tensor:
 def log_sum_exp(x: Tensor, axes: list[int], keep: bool) -> Tensor:
   if empty(x, axes):
     return total(x, axes, keep) - math.inf
-  top = x.max(tuple(axes), True)
+  exact = x if x.is_floating_point() else x.cast(dtypes.float32)
+  top = exact.max(tuple(axes), True)
   shift = top.isfinite().where(top, 0)
-  summed = (x - shift).exp().sum(tuple(axes), True).log() + shift
+  summed = ((exact - shift).exp().sum(tuple(axes), True).log() + shift).cast(x.dtype)
   return summed if keep else summed.reshape(tuple(s for a, s in enumerate(x.shape) if a not in axes))
 
 
