@@ -13,6 +13,7 @@ from tiny_codegen.render.llvm.text import Spaces, constant, memory_type, pointer
 from tiny_uop import STREAMING, AddrSpace, DType, Ops, UOp, dtypes
 from tiny_uop.records import dataclass
 
+AVX_BITS = 256
 LOCAL_ALIGNMENT = 16  # of the least array in shared memory
 WIDE = " ; wide "
 """Stands between the alignment of an access that is certain, and the one it has if its buffer is aligned."""
@@ -143,10 +144,52 @@ def _masked_load(body: Function, load: UOp, gate: UOp | None, memory: Memory) ->
   name, addresses = _masked(load.src[0], stored, one)
   # the alignment argument is how LLVM up to 21 wants it; newer versions read it too
   gates = value_type(dtypes.bool.vec(count)), mask or _everywhere(body, gate, count)
+  if not gathered and gate is not None and not body.pin_masked_loads:
+    parts = _open_parts(gate, stored)
+    if parts is not None:
+      return _from_memory(body, _load_parts(body, load.src[0], (one, place), gates, stored, parts, other), load.dtype)
   loaded = body.call(f"llvm.masked.{'gather' if gathered else 'load'}.{name}", kind, (addresses, place),
                      ("i32", str(stored.scalar().itemsize)), gates, (kind, other))  # fmt: skip
   pinned = body.pin_masked_loads and not gathered
   return _from_memory(body, _pinned(body, loaded, stored) if pinned else loaded, load.dtype)
+
+
+def _may_open(gate: UOp) -> list[bool]:
+  """For each lane of a gate, whether it is not known to be closed."""
+  if gate.op is Ops.AND:
+    return [a and b for a, b in zip(*map(_may_open, gate.src), strict=True)]
+  if gate.op is Ops.CONST:
+    return list(gate.arg) if isinstance(gate.arg, tuple) else [bool(gate.arg)] * gate.dtype.count
+  if gate.op is Ops.VECTORIZE:
+    return [lane.op is not Ops.CONST or bool(lane.arg) for lane in gate.src]
+  return [True] * gate.dtype.count
+
+
+def _open_parts(gate: UOp, stored: DType) -> list[range] | None:
+  """The registers of a vector, as lanes, of which a gate may open some, where all lanes of others are known to be
+  closed: such an other one LLVM (19 to 22.1) loads as if there were no mask, with AVX2. None where there are none."""
+  lanes, opened = AVX_BITS // stored.scalar().bits, _may_open(gate)
+  parts = [range(first, min(first + lanes, stored.count)) for first in range(0, stored.count, lanes)]
+  found = [part for part in parts if len(opened) == stored.count and any(opened[lane] for lane in part)]
+  return found if found and len(found) < len(parts) and len(opened) == stored.count else None
+
+
+def _load_parts(
+  body: Function, index: UOp, place: tuple[str, str], mask: tuple[str, str], stored: DType, parts: list[range],
+  other: str,
+) -> str:  # fmt: skip
+  """Some registers of a vector from memory under a mask, the lanes between them from another vector."""
+  kind, scalar, count = value_type(stored), stored.scalar(), stored.count
+  for part in parts:
+    piece = scalar.vec(len(part))
+    at = body.let(f"getelementptr {memory_type(scalar)}, {' '.join(place)}, i64 {part[0]}")
+    gates = value_type(dtypes.bool.vec(len(part))), body.shuffle(*mask, part)
+    name = f"llvm.masked.load.{_masked(index, piece, place[0])[0]}"
+    loaded = body.call(name, value_type(piece), (place[0], at), ("i32", str(scalar.itemsize)), gates,
+                       (value_type(piece), body.shuffle(kind, other, part)))  # fmt: skip
+    wide = body.shuffle(value_type(piece), loaded, [n - part[0] if n in part else None for n in range(count)])
+    other = body.shuffle(kind, wide, [n if n in part else count + n for n in range(count)], other)
+  return other
 
 
 def _first_lanes(gate: UOp) -> int | None:
