@@ -189,7 +189,7 @@ class System:
     environment = {
       "PYTHONPATH": os.pathsep.join(map(str, (self.ours, self.site))), "PYTHONDONTWRITEBYTECODE": "1",
       "OPENBLAS_CORETYPE": "ARMV8" if self.name == "aarch64" else "Nehalem", "PYTHONHASHSEED": "0",
-      "TRIAL_SECONDS": "120",
+      "TRIAL_SECONDS": "120",  # a plugin is tried in a process, which takes an emulator over 20 s to start
     }  # fmt: skip
     if cpu == HOST:
       environment["PYTHONHOME"] = f"{root}/usr"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tiny_runtime import Binary
+from tiny_runtime import Binary, Device
+from tiny_runtime.opened import OpenDevice
+from tiny_uop.context import Context
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MODEL = Path(__file__).parents[2] / "model"
@@ -28,6 +31,20 @@ def conformance(backend: str, cases: str, *options: str, name: str = "BACKEND", 
   command = [sys.executable, "-m", "pytest", *KIT, "--backend", f"gpu_model.{backend}:{name}", "-k", cases, *options]
   done = subprocess.run(command, env=env, capture_output=True, text=True)
   assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+
+
+@contextmanager
+def on(backend: Any, name: str, level: int = 0) -> Iterator[None]:
+  """Tensors are on a model of a GPU, the device `name`; kernels are cached as `CACHELEVEL` says."""
+  before = dict(Device._opened)
+  device = backend.open(0)
+  Device._opened[name] = OpenDevice(name, device, backend.compiler(device.info.arch), "", None, backend)
+  try:
+    with Context(DEVICE=name, CACHELEVEL=level):
+      yield
+  finally:
+    Device._opened.pop(name).close()
+    Device._opened.update(before)
 
 
 def sizes(binary: Binary, wait: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], bool]:

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
+from gpu_model_devices import on
 from test_online_softmax import gradients_by_the_formula
 
 from gpu_model import cuda, kfd_backend, metal
 from gpu_model.toolchain import compiler
-from tiny_runtime import Device
-from tiny_runtime.opened import OpenDevice
 from tiny_sched import schedule_cache_clear
 from tiny_sched.softmax import candidates
 from tiny_tensor import Tensor
 from tiny_tensor.realize import plan_tensors
 from tiny_uop import Ops, PtrDType
-from tiny_uop.context import Context
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 
@@ -43,20 +40,6 @@ def every_size() -> Iterator[None]:
     schedule_cache_clear()
     yield
   schedule_cache_clear()
-
-
-@contextmanager
-def on(name: str) -> Iterator[None]:
-  """Tensors are on a model of a GPU."""
-  backend, before = BACKENDS[name], dict(Device._opened)
-  device = backend.open(0)
-  Device._opened[name] = OpenDevice(name, device, backend.compiler(device.info.arch), "", None, backend)
-  try:
-    with Context(DEVICE=name, CACHELEVEL=0):
-      yield
-  finally:
-    Device._opened.pop(name).close()
-    Device._opened.update(before)
 
 
 def normal(seed: int, *shape: int) -> Array:
@@ -80,7 +63,7 @@ def test_attention_is_one_kernel(gpu: str, kind: str, causal: bool) -> None:
   """Blocks that do not divide the lengths: the last rows are computed twice, and what is past the keys counts for
   nothing."""
   length, seen, size = 70, 70 if causal else 53, 16
-  with on(gpu):
+  with on(BACKENDS[gpu], gpu):
     q, k, v = (of(kind, n, 2, t, size) for n, t in enumerate((length, seen, seen)))
     got = q.scaled_dot_product_attention(k, v, is_causal=causal)
     calls = plan_tensors([got])[0].src
@@ -105,7 +88,7 @@ def test_gradients_are_two_kernels(gpu: str, kind: str, causal: bool) -> None:
   """One for queries and one for keys and values, with no memory for pairs; blocks do not divide the lengths."""
   length, seen, size, width = 70, 70 if causal else 53, 20, 16
   shapes = ((length, size), (seen, size), (seen, width), (length, width))
-  with on(gpu):
+  with on(BACKENDS[gpu], gpu):
     q, k, v, g = (of(kind, n, 2, *shape) for n, shape in enumerate(shapes))
     for x in (q, k, v):
       x.requires_grad_()
@@ -132,7 +115,7 @@ def test_gradients_are_two_kernels(gpu: str, kind: str, causal: bool) -> None:
 def test_gradients_of_a_sum(gpu: str, wanted: str) -> None:
   """What comes back to the results is a number: rows leave no more than their maxima and sums, and one number each."""
   length, seen, size, width = 70, 53, 20, 16
-  with on(gpu):
+  with on(BACKENDS[gpu], gpu):
     shapes = {"q": (length, size), "k": (seen, size), "v": (seen, width)}
     given = {name: of("float32", n, 2, *shape) for n, (name, shape) in enumerate(shapes.items())}
     for name in wanted:

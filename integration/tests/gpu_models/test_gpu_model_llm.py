@@ -6,8 +6,6 @@ The models find races, and reads of what nobody has written.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3] / "packages" / "tiny-llm" / "tests"))
 
 import gguf
+from gpu_model_devices import on
 from small_models import weights_of, write_llama
 
 from gpu_model import cuda, kfd_backend, metal
 from gpu_model.toolchain import compiler
 from tiny_llm.files.checkpoint import open_checkpoint
 from tiny_llm.model import Chunk, load_model
-from tiny_runtime import Device
-from tiny_runtime.opened import OpenDevice
-from tiny_uop.context import Context
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="the model needs a C++ compiler")
 
@@ -35,20 +31,6 @@ BACKENDS: dict[str, Any] = {
 }  # fmt: skip
 OTHERS = [("METAL", "Q8_0", "f32"), ("METAL", "F32", "f16"), *[(name, "Q4_1", "q8") for name in BACKENDS]]
 NIGHTLY = [pytest.param(*case, 5, marks=pytest.mark.nightly) for case in OTHERS]
-
-
-@contextmanager
-def on(name: str) -> Iterator[None]:
-  """Tensors are on a model of a GPU."""
-  backend, before = BACKENDS[name], dict(Device._opened)
-  device = backend.open(0)
-  Device._opened[name] = OpenDevice(name, device, backend.compiler(device.info.arch), "", None, backend)
-  try:
-    with Context(DEVICE=name, CACHELEVEL=1):
-      yield
-  finally:
-    Device._opened.pop(name).close()
-    Device._opened.update(before)
 
 
 def logits(path: Path, cache_type: str, count: int) -> list[Array]:
@@ -65,7 +47,7 @@ def test_logits_are_those_of_the_processor(gpu: str, kind: str, cache_type: str,
   path = tmp_path / "small.gguf"
   write_llama(path, weights_of(np.random.default_rng(0)), gguf.GGMLQuantizationType[kind])
   expected = logits(path, cache_type, steps)
-  with on(gpu):
+  with on(BACKENDS[gpu], gpu, 1):
     found = logits(path, cache_type, steps)
   for mine, theirs in zip(found, expected, strict=True):
     np.testing.assert_allclose(mine, theirs, atol=2e-3)

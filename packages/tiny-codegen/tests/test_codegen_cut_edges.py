@@ -147,7 +147,7 @@ def test_registers_that_a_gate_closes_are_not_read(columns: int) -> None:
   if columns in (41, 25):  # the last of nine lanes reads padding with its last tap, and so does all of its register
     assert "llvm.masked.load.v8f32" in program.src[2].arg
   if not features.get("avx2") or not features.get("fma"):
-    pytest.skip("what AVX2 computes")
+    pytest.skip("the program is for AVX2 and FMA, which this processor lacks")
   arrays = [array.copy() for array in case.arrays]
   Machine().call(program, arrays, {}, 1)
   check(case, arrays)

@@ -10,7 +10,7 @@ from tiny_codegen.kernel.estimates import as_index, estimate
 from tiny_codegen.kernel.expressions import number
 from tiny_codegen.kernel.memory import element_of, pointer_type
 from tiny_codegen.opt.beam import Measure, Notes, listed, search_opts
-from tiny_codegen.opt.optimise import as_written
+from tiny_codegen.opt.optimise import as_written, runs_in_order
 from tiny_codegen.pipeline import OPTIONAL, PASSES
 from tiny_codegen.render.base import Renderer
 from tiny_codegen.target import Target
@@ -94,7 +94,8 @@ def compile_kernel(
   does not fit.
   """
   given = opts if opts is not None else kernel.arg.opts if isinstance(kernel.arg, KernelInfo) else None
-  if given is None and BEAM >= 1 and measure is not None and not as_written(kernel):
+  fixed = as_written(kernel) or runs_in_order(kernel, renderer.target)
+  if given is None and BEAM >= 1 and measure is not None and not fixed:
     given = search_opts(kernel, renderer, measure, BEAM.value, build_program, notes)
   return report(build_program(kernel, renderer, given, skip))
 

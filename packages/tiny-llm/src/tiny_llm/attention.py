@@ -54,8 +54,8 @@ def attend(
   parts = _parts(Device.opened(_device(q)).capabilities.threads, groups * len(places), room)
   shape = Shape(slots, groups, heads // groups, tokens, room, size, scales, cache.values.dtype, parts, window, cap)
   kernel = _kernel(shape, variables, last)
-  results = (parts, tokens, heads, size), (heads, tokens, room), (2, parts, tokens, heads)
-  made = [Tensor.empty(*shape, dtype=dtypes.float32, device=q.device) for shape in results[: 3 if parts > 1 else 2]]
+  sizes = [(parts, tokens, heads, size), (heads, tokens, room), *([(2, parts, tokens, heads)] if parts > 1 else [])]
+  made = [Tensor.empty(*each, dtype=dtypes.float32, device=q.device) for each in sizes]
   given = [t for t in (cache.keys, cache.values, cache.key_scales, cache.value_scales) if t is not None]
   mixed, _, *sums = made[0].custom_kernel(*made[1:], q.contiguous(), *given, fxn=lambda *_: kernel)[: len(made)]
   if sums:
@@ -102,14 +102,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class Query:
-  """The query of a head for the token at position `place`: where its numbers, its scores and its result begin, and
-  where its maximum is kept."""
+  """The query of a head for the token at position `place`: where its numbers and its scores begin, and the place of
+  its result among all, `size` numbers each, and of its maximum and its sum."""
 
   place: UOp
   numbers: UOp
   scores: UOp
   result: UOp
-  peak: UOp
 
 
 @dataclass(frozen=True)
@@ -166,8 +165,8 @@ def _kernel(s: Shape, places: tuple[tuple[UOp | None, UOp], ...], last: UOp | No
     for token in [tile * together + n for n in range(together)]:
       for head in [group * s.shared + n for n in range(s.shared)]:
         row, place = head * s.tokens + token, start if alone else start + token
-        peak = (part * s.tokens + token) * heads + head
-        queries.append(Query(place, row * s.size, row * s.room, peak * s.size, peak))
+        result = (part * s.tokens + token) * heads + head
+        queries.append(Query(place, row * s.size, row * s.room, result))
     place = queries[-1].place
     first = (queries[0].place - (s.window - 1)).maximum(0) // LANES if s.window else number.const_like(0)
     blocks = place // LANES + 1 - first
@@ -183,7 +182,7 @@ def _kernel(s: Shape, places: tuple[tuple[UOp | None, UOp], ...], last: UOp | No
   effects = [_mixed(now, out, weights, shares, values, value_scales)]
   if s.parts > 1:
     for row, *found in zip(now.rows, peaks, totals):
-      effects += [memory[2].index(row.peak + n * (s.parts * rows)).store(value) for n, value in enumerate(found)]
+      effects += [memory[2].index(row.result + n * (s.parts * rows)).store(value) for n, value in enumerate(found)]
   every = UOp.group(*effects)
   return UOp.sink(every.end(number) if alone else every.end(number, tile), arg=KernelInfo("attend"))
 
@@ -277,5 +276,5 @@ def _mixed(heads: Heads, out: UOp, weights: UOp, shares: list[UOp], values: UOp,
       value = value * value_scales.index(place_of_scale).load().cast(dtypes.float32)
     for row, share in zip(heads.rows, shares):
       weight = weights.index(row.scores + position).load()
-      mixed.append(out.index(row.result + column).store((weight * value).reduce(Ops.ADD, term) * share))
+      mixed.append(out.index(row.result * s.size + column).store((weight * value).reduce(Ops.ADD, term) * share))
   return UOp.group(*mixed).end(run, inner)

@@ -39,8 +39,8 @@ took 1.1 times as long with AVX-512, as edges do not prefetch for the next tile,
 LEAST_TILES = 3
 """Whole tiles of a row of results, at least, where a kernel waits for memory and AVX-512 has masks: with the edges
 apart, 3×3 windows of 56² to 112² took 0.80 to 0.94 of their time, with two rows a tile; of 28² with four 1.37 times as
-long, and with a step of two and one row 1.03 to 1.06 (Zen 4). There, loads are as far apart from one tile to the next
-in all of an image, which processors fetch ahead of; edges have loads of their own."""
+long, and with a step of two and one row 1.03 to 1.06 (Zen 4). Perhaps as loads are as far apart from one tile to the
+next in all of an image, which processors fetch ahead of, where edges have no loads of their own."""
 
 
 @dataclass(frozen=True)

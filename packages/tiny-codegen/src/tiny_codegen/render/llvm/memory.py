@@ -171,7 +171,7 @@ def _open_parts(gate: UOp, stored: DType) -> list[range] | None:
   lanes, opened = AVX_BITS // stored.scalar().bits, _may_open(gate)
   parts = [range(first, min(first + lanes, stored.count)) for first in range(0, stored.count, lanes)]
   found = [part for part in parts if len(opened) == stored.count and any(opened[lane] for lane in part)]
-  return found if found and len(found) < len(parts) and len(opened) == stored.count else None
+  return found if 0 < len(found) < len(parts) else None
 
 
 def _load_parts(
