@@ -214,6 +214,8 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     if text.startswith("0d"):
       return f"as<{kind}>(u64(0x{text[2:]}))"
     number = int(text.rstrip("U"), 0)
+    if kind == "pred":
+      return "true" if number else "false"
     return f"as<{kind}>(u64({number % (1 << 64)}ull))"
 
   def _values(self, kinds: list[str], operands: list[str]) -> str:

@@ -505,6 +505,11 @@ def test_narrow_operands_of_a_float32_sum_are_widened(base: str, operands: str, 
   assert text.count(f"cvt<f32, {narrow}>") == operands.count("%rs") and f"{base}<f32>(" in text
 
 
+def test_constants_of_predicates_are_true_and_false() -> None:
+  text = as_model("mov.pred %p1, -1", "mov.pred %p2, 0", "not.pred %p3, %p1")
+  assert "put(p1, true)" in text and "put(p2, false)" in text and "put(p3, !p1)" in text
+
+
 @pytest.mark.parametrize("instruction", ["mul.rn.f32.f16 %r1, %rs1, %r2", "max.f32.f16 %r1, %rs1, %r2",
                                          "add.f64.f32 %rd1, %r1, %rd2", "add.rz.f32.f16 %r1, %rs1, %r2"])  # fmt: skip
 def test_arithmetic_of_two_types_that_the_model_does_not_know(instruction: str) -> None:

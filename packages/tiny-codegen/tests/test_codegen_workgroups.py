@@ -267,6 +267,24 @@ def test_what_is_read_again_was_written_by_the_same_thread(
   assert sizes_of(program) == ([rows, 1, 1], [1, 1, 1])
 
 
+@pytest.mark.parametrize("behind", [4, 0])
+def test_steps_before_a_store_that_never_happens(behind: int) -> None:
+  """What comes after it comes after them, too: threads fill a row, and go on with columns behind its first four."""
+  t, c = UOp.range(4, 0, AxisType.LOCAL), UOp.range(behind // 4, 1)
+  out, kept, given = (UOp.param(n, dtypes.float32.ptr(8)) for n in range(3))
+  filled = kept.after(t).index(t).store(given.index(t).load()).barrier()
+  column = c * 4 + t + 4
+  more = kept.after(filled).index(column, column < 4 + behind).store(given.index(t).load() * 2.0).end(c).barrier()
+  value = kept.after(more).index(3 - t).load()
+  kernel = UOp.sink(out.index(t).store(value).end(t), arg=KernelInfo("steps", ()))
+  with Context(SPEC=2):
+    program = compile_kernel(kernel, Workgroups())
+  arrays = [np.zeros(8), np.zeros(8), np.arange(8, dtype=float)]
+  run_workgroups(program, arrays)
+  assert arrays[0].tolist() == [3, 2, 1, 0, 0, 0, 0, 0]
+  assert arrays[1].tolist() == [0, 1, 2, 3, *([0, 2, 4, 6] if behind else [0] * 4)]
+
+
 def test_loops_that_end_where_the_place_of_a_workgroup_says() -> None:
   """Their ends are simpler once that is a counter of the hardware, and are one end in all places."""
   tile, start = UOp.range(4, 0), UOp.variable("start", 0, 48)

@@ -54,9 +54,9 @@ class Sequence:
     """`lanes` that a REDUCE closes."""
     return self.range(size, AxisType.VECTOR if self.thread is None else AxisType.REDUCE)
 
-  def at(self, array: int, *index: Index, gate: UOp | None = None) -> UOp:
-    """The place of an element, after all steps so far; where the gate does not hold, nothing is there."""
-    return self._after(self.params[array]).index(self._offset(array, index), gate)
+  def at(self, array: int, *index: Index) -> UOp:
+    """The place of an element, after all steps so far."""
+    return self._after(self.params[array]).index(self._offset(array, index))
 
   def _offset(self, array: int, index: tuple[Index, ...]) -> Index:
     offset: Index = 0
@@ -75,14 +75,14 @@ class Sequence:
     """An integer element as an index from 0 to `below` - 1, at whose ends all others are put."""
     return self.load(array, *index).cast(dtypes.index).maximum(0).minimum(below - 1)
 
-  def store(self, array: int, index: tuple[Index, ...], value: UOp, *loops: UOp) -> None:
-    """A step: write a value, in loops of its own, the first one outermost."""
-    self.step(self.at(array, *index).store(value), *loops)
+  def store(self, array: int, index: tuple[Index, ...], value: UOp, *loops: UOp, only: UOp | None = None) -> None:
+    """A step: write a value, in loops of its own, the first one outermost. Where `only` does not hold, `value` is what
+    is there: vectors write it again, threads do not, so that others may read it within the step."""
+    gate = None if self.thread is None else only
+    self.step(self._after(self.params[array]).index(self._offset(array, index), gate).store(value), *loops)
 
   def step(self, effect: UOp, *loops: UOp) -> None:
     """What is to happen next, in loops of its own."""
-    if any(r.vmax < 0 for r in loops):
-      return  # no iterations
     closed = [r for r in loops if r is not self.thread]
     effect = effect.end(*closed) if closed else effect
     self.before = (effect if self.thread is None else effect.barrier(),)
@@ -112,10 +112,10 @@ class Sequence:
     if size == 1:
       yield UOp.const(dtypes.index, 0)
       return
-    counter, before = self.range(size, kind), self.before
-    self.before = (*before, counter)
+    counter = self.range(size, kind)
+    self.before = (*self.before, counter)
     yield counter
-    self.before = tuple([effect.end(counter) for effect in self.before]) if counter.vmax >= 0 else before
+    self.before = tuple([effect.end(counter) for effect in self.before])
 
   @contextmanager
   def where(self, condition: UOp) -> Iterator[None]:

@@ -68,7 +68,7 @@ def _lower(u: UOp, target: Target) -> UOp | None:
     plain = pointer.index(offset)
     return plain.load(dtype=u.dtype) if u.op is Ops.LOAD else u.replace(src=(plain, u.src[1]))
   if u.op is Ops.STORE:
-    return UOp(Ops.GROUP) if known is False else None
+    return _steps_before(pointer) if known is False else None
   alternative = u.src[1] if len(u.src) > 1 else UOp.const(u.dtype, 0)
   kind = pointer_type(pointer)
   lanes = u.dtype.count // kind.base.count
@@ -82,6 +82,11 @@ def _lower(u: UOp, target: Target) -> UOp | None:
   safe = _safe(offset, gate, kind.size - lanes if lanes > 1 else 0)
   loaded = pointer.index(safe).load(dtype=u.dtype)
   return gate.broadcast(u.dtype.count).where(loaded, alternative)
+
+
+def _steps_before(pointer: UOp) -> UOp:
+  """What has happened to the memory that a pointer is to: all that is left of a STORE that never happens."""
+  return UOp(Ops.GROUP, src=pointer.src[1:] if pointer.op is Ops.AFTER else ())
 
 
 def _safe(offset: UOp, gate: UOp, last: int) -> UOp:

@@ -16,6 +16,7 @@ from tiny_codegen.kernel.loops import (
   CLOSERS,
   REPLICATED,
   THREADS,
+  dependencies_that_are_loops,
   extent,
   in_order,
   iterations,
@@ -61,7 +62,7 @@ def lower_workgroups(root: UOp, target: Target) -> UOp:
   def open_loops(_: UOp, u: UOp) -> UOp | None:
     if u.op in CLOSERS and any(r.op is not Ops.RANGE for r in u.src[1:]):
       return u.src[0].end(*own_loops(u))
-    return None
+    return dependencies_that_are_loops(u)
 
   return rebuild(root.substitute(names), open_loops)
 

@@ -104,7 +104,7 @@ class Bidiagonal(Orthogonal):
       i = first + step
       cosine, sine, length = self.rotation(self.keep(self.get(x)), self.keep(self.get(y)))
       before = self.whole(i.cast(dtypes.int32) - 1, self.size)
-      self.store(NUMBERS, (b, BESIDE, before), step.eq(0).where(beside(before), length))
+      self.store(NUMBERS, (b, BESIDE, before), step.eq(0).where(beside(before), length), only=step > 0)
       own, across, behind = self.keep(diagonal(i)), self.keep(beside(i)), self.keep(diagonal(i + 1))
       rest, below = self.keep(cosine * across - sine * own), self.keep(cosine * behind)
       other, sine2, length = self.rotation(self.keep(cosine * own + sine * across), self.keep(sine * behind))
@@ -114,7 +114,8 @@ class Bidiagonal(Orthogonal):
       following = self.keep((i + 1 < last).where(beside(i + 1), self.zero))
       self.put(x, further)
       self.put(y, sine2 * following)
-      self.store(NUMBERS, (b, BESIDE, i + 1), (i + 1 < last).where(other * following, beside(i + 1)))
+      inner = i + 1 < last
+      self.store(NUMBERS, (b, BESIDE, i + 1), inner.where(other * following, beside(i + 1)), only=inner)
       for row, value in ((RIGHT_COSINE, cosine), (RIGHT_SINE, sine), (LEFT_COSINE, other), (LEFT_SINE, sine2)):
         self.store(ROTATIONS, (b, row, kept + step), value)
       self.store(ROTATIONS, (b, PLACE, kept + step), i.cast(self.zero.dtype))

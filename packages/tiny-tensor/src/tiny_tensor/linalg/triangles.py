@@ -61,18 +61,18 @@ class Triangles(Sequence):
     i, lane = self.range(self.strips - strip), self.lanes(self.width)
     value = self.element(b, strip + i, column, lane)
     lower = (strip + i) * self.width + lane > column
-    self.store(self.work, (b, strip + i, column, lane), lower.where(value / kept, value), i, lane)
+    self.store(self.work, (b, strip + i, column, lane), lower.where(value / kept, value), i, lane, only=lower)
 
   def rest_of_panel(self, b: UOp, strip: UOp, k: UOp) -> None:
     """The columns of a panel behind its k-th, less that one times the elements of its row: which are those of its own
     column where the factors are symmetric."""
     column = strip * self.width + k
     i, j, lane = self.range(self.strips - strip), self.range(self.width - 1 - k), self.lanes(self.width)
-    factor = self.element(b, strip + i, column, lane)
-    factor = ((strip + i) * self.width + lane > column).where(factor, self.zero)
+    lower = (strip + i) * self.width + lane > column
+    factor = lower.where(self.element(b, strip + i, column, lane), self.zero)
     across = self.element(b, strip, column, k + 1 + j) if self.symmetric else self.element(b, strip, column + 1 + j, k)
     value = self.element(b, strip + i, column + 1 + j, lane)
-    self.store(self.work, (b, strip + i, column + 1 + j, lane), value - factor * across, i, j, lane)
+    self.store(self.work, (b, strip + i, column + 1 + j, lane), value - factor * across, i, j, lane, only=lower)
 
   symmetric = False
 
@@ -111,7 +111,7 @@ class Triangles(Sequence):
         column = behind + tile * TILE + c
         factor = (lane > k).where(self.element(b, panel, first + k, lane), self.zero)
         value = self.element(b, panel, column, lane) - factor * self.element(b, panel, column, k)
-        self.store(self.work, (b, panel, column, lane), value, c, lane)
+        self.store(self.work, (b, panel, column, lane), value, c, lane, only=lane > k)
       i = self.range(self.strips - 1 - panel)
       self.products(b, panel, panel + 1 + i, panel, self.range(count // TILE), behind, i)
 
@@ -142,16 +142,16 @@ class Triangles(Sequence):
     """The exchanges that a panel's pivots stand for, or `only` one of them, in `count` columns."""
     together = self.thread is not None  # threads take a column each
     with self.loop((count + self.width - 1) // self.width if together else count, AxisType.LOOP) as c:
-      column = c * self.width + self.lanes(self.width) if together else c
-      gate = column < count if together else None
+      column = start + (c * self.width + self.lanes(self.width) if together else c)
+      inside = column < start + count if together else None
+      read = column.minimum(start + count - 1) if together else column  # what the last one reads: none is another's
       with self.loop(self.width if only is None else 1) as n:
         k = n if only is None else only
         other = self.number(pivots, b, panel * self.width + k, below=self.strips * self.width)
-        here = self.at(self.work, b, panel, column + start, k, gate=gate)
-        there = self.at(self.work, b, other // self.width, column + start, other % self.width, gate=gate)
-        one, two = self.keep(here.load()), self.keep(there.load())
-        self.step(self.at(self.work, b, panel, column + start, k, gate=gate).store(two))
-        self.step(self.at(self.work, b, other // self.width, column + start, other % self.width, gate=gate).store(one))
+        strip, lane = other // self.width, other % self.width
+        one, two = self.keep(self.element(b, panel, read, k)), self.keep(self.element(b, strip, read, lane))
+        self.store(self.work, (b, panel, column, k), two, only=inside)
+        self.store(self.work, (b, strip, column, lane), one, only=inside)
 
   def substitute(self, b: UOp, first: int) -> None:
     """The columns from `first` on become U⁻¹ of themselves, from the last row up."""
@@ -161,12 +161,13 @@ class Triangles(Sequence):
       with self.loop(tiles, AxisType.LOOP) as tile, self.loop(width) as n:
         k, c, lane = n * -1 + (width - 1), self.written(TILE), self.lanes(width)
         column, own = first + tile * TILE + c, strip * width + k
+        place, value = (b, strip, column, lane), self.element(b, strip, column, lane)
         found = self.element(b, strip, column, k) / self.element(b, strip, own, k)
-        value = self.element(b, strip, column, lane)
+        if self.thread is not None:  # one writes what the others are to read
+          self.store(self.work, place, found, c, lane, only=lane.eq(k))
+          value, found = self.element(*place), self.element(b, strip, column, k)
         above = value - self.element(b, strip, own, lane) * found
-        self.store(
-          self.work, (b, strip, column, lane), (lane < k).where(above, lane.eq(k).where(found, value)), c, lane
-        )
+        self.store(self.work, place, (lane < k).where(above, lane.eq(k).where(found, value)), c, lane, only=lane < k)
       i = self.range(strip)
       self.products(b, strip, i, strip, self.range(tiles), UOp.const(dtypes.index, first), i)
 
