@@ -47,7 +47,7 @@ def copy(size: int) -> UOp:
 def test_buffers_and_declarations_can_be_overridden() -> None:
   text = source(Offsets(GROUPS), copy(4))
   assert "[[of_1]] kernel void tiny_copy(char* p0_memory, long p0_offset, char* p1_memory, long p1_offset) {" in text
-  assert "\n  const float* p1 = p1_memory + p1_offset;\n" in text
+  assert "\n  const float* restrict p1 = p1_memory + p1_offset;\n" in text
 
 
 def test_a_gate_is_asked_once() -> None:

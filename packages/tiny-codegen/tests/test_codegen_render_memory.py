@@ -8,7 +8,7 @@ from codegen_elementwise import RENDERERS, host, info_of, run_linear
 
 from tiny_codegen.render import C99, CRenderer, LLVMRenderer
 from tiny_codegen.render.llvm.target import GENERIC, cpu_target
-from tiny_uop import AddrSpace, AxisType, DType, Ops, ProgramInfo, UOp, dtypes
+from tiny_uop import AddrSpace, AxisType, DType, Ops, ParamInfo, ProgramInfo, UOp, dtypes
 
 AVX512 = LLVMRenderer(cpu_target("x86_64-linux", "", ("+avx", "+avx2", "+fma", "+avx512f", "+avx512vl", "+sse4.1")))
 
@@ -254,6 +254,39 @@ def test_device_convention() -> None:
   missing = linear(param(0, 16).index(UOp.special(2, "gidx2", I32)).store(UOp.const(F32, 1)))
   with pytest.raises(NotImplementedError, match="gidx2"):
     LLVMRenderer(target).render(missing, info_of(missing))
+
+
+@pytest.mark.parametrize("space", [AddrSpace.GLOBAL, AddrSpace.LOCAL])
+def test_a_barrier_orders_the_memory_that_threads_exchange_through(space: AddrSpace) -> None:
+  """Of global memory, only where a thread reads there what another has written: of such a buffer no compiler may take
+  it that nobody else writes."""
+  from dataclasses import replace
+
+  every, local = "barrier(every);", "barrier(local);"
+  dialect = replace(C99, counters=(("lidx0", "lid"),), barrier=every, local_barrier=local)
+  target = replace(
+    GENERIC,
+    convention="ptx_kernel",
+    spaces=(1, 3, 5),
+    counters=(("lidx0", "lid"),),
+    barrier=(f"call {every}",),
+    local_barrier=(f"call {local}",),
+  )
+  x = UOp.special(2, "lidx0", I32)
+  memory = param(1, 16) if space is AddrSpace.GLOBAL else UOp.alloc(0, F32.ptr(16, AddrSpace.LOCAL))
+  there = memory.index(x).store(param(2, 16).index(x).load()).barrier()
+  out = param(0, 16).index(x).store(memory.after(there).index(1 - x).load() + param(2, 16).index(x).load())
+  program = linear(out)
+  written = [0, 1] if space is AddrSpace.GLOBAL else [0]
+  params = tuple([ParamInfo(n, F32, 16, n in written, n == 2) for n in (*written, 2)])
+  info = ProgramInfo("test", "device", params, ())
+  in_c, in_llvm = CRenderer(dialect).render(program, info), LLVMRenderer(target).render(program, info)
+  meant, other = (every, local) if space is AddrSpace.GLOBAL else (local, every)
+  for text in (in_c, in_llvm):
+    assert meant in text and other not in text
+  assert "float* restrict p0" in in_c and "noalias %p0" in in_llvm and "readonly" in in_llvm
+  if space is AddrSpace.GLOBAL:
+    assert "float* p1" in in_c and "ptr addrspace(1) %p1" in in_llvm
 
 
 @pytest.mark.parametrize("renderer", [LLVMRenderer(), CRenderer(C99)], ids=["llvm", "c"])

@@ -17,7 +17,7 @@ from tiny_runtime import CompileError
 from tiny_runtime.conformance.standard import STANDARD, elementwise, matmul, sums
 from tiny_runtime_amd import ARCHS, AMDCompiler, Arch, CodeObject
 from tiny_runtime_amd.target import renderer
-from tiny_uop import DType, KernelInfo, Opt, OptOps, UOp, dtypes
+from tiny_uop import AxisType, DType, KernelInfo, Opt, OptOps, UOp, dtypes
 
 GOLDEN = Path(__file__).parent / "golden"
 HALF = matmul(32, 32, 64, dtypes.float16, dtypes.float32, dtypes.float32)
@@ -108,6 +108,16 @@ def test_a_barrier_waits_for_shared_memory_only() -> None:
   text = assembly(compiled(sums(4, 256, 1), "gfx1100", [Opt(OptOps.GROUP, 1, 64), Opt(OptOps.LOCAL, 0, 2)]), "gfx1100")
   before = text[: text.index("s_barrier")].rsplit("ds_store", 1)[1]
   assert "lgkmcnt(0)" in before and "vmcnt" not in before and "gl0_inv" not in text
+
+
+def test_a_barrier_waits_for_global_memory_that_threads_exchange_through() -> None:
+  t = UOp.range(256, 0, AxisType.LOCAL)
+  x, memory = UOp.param(2, dtypes.int32.ptr(256)), UOp.param(1, dtypes.int32.ptr(256))
+  value = memory.after(memory.index(t).store(x.index(t).load()).barrier()).index(255 - t).load()
+  kernel = UOp.sink(UOp.param(0, dtypes.int32.ptr(256)).index(t).store(value).end(t), arg=KernelInfo("reverse", ()))
+  text = assembly(compiled(kernel, "gfx1100"), "gfx1100")
+  stored = text[: text.index("s_barrier")].rsplit("global_store", 1)[1]
+  assert "s_waitcnt_vscnt null, 0x0" in stored and "buffer_gl0_inv" in text[text.index("s_barrier") :]
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201", "gfx942", "gfx950"])

@@ -53,9 +53,14 @@ def target(arch: Arch) -> LLVMTarget:
       for prefix, register in (("gidx", "workgroup"), ("lidx", "workitem"))
       for axis in range(3)
     ]),
+    barrier=(
+      'fence syncscope("workgroup") release',
+      "call void @llvm.amdgcn.s.barrier()",
+      'fence syncscope("workgroup") acquire',
+    ),
     # !mmra !0 ("memory model relaxation annotation" of LLVM) says that a fence orders shared memory alone: stores that
     # are on their way to global memory are not waited for
-    barrier=(
+    local_barrier=(
       'fence syncscope("workgroup") release, !mmra !0',
       "call void @llvm.amdgcn.s.barrier()",
       'fence syncscope("workgroup") acquire, !mmra !0',

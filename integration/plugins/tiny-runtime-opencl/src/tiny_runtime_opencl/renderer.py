@@ -56,7 +56,8 @@ def dialect(arch: Arch) -> CDialect:
       for prefix, function in (("g", "get_group_id"), ("l", "get_local_id"))
       for axis in range(3)
     ),
-    barrier="barrier(CLK_LOCAL_MEM_FENCE);",
+    barrier="barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);",
+    local_barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     atomics=FETCHES,
     infinity="INFINITY",
     nan="NAN",
@@ -88,7 +89,7 @@ class OpenCLRenderer(CRenderer):
   def buffer(self, pointer: str, name: str, place: int) -> tuple[list[str], list[str]]:
     return (
       [f"__global uchar* {name}_memory", f"long {name}_offset"],
-      [f"{pointer} {self.dialect.restrict} {name} = ({pointer})({name}_memory + {name}_offset);"],
+      [f"{pointer} {name} = ({pointer})({name}_memory + {name}_offset);"],
     )
 
   def load(self, place: Place, name: str) -> tuple[list[str], list[str]]:

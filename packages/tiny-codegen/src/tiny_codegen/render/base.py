@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tiny_codegen.target import Target
 from tiny_uop import Ops, ProgramInfo, UOp
+from tiny_uop.graph import memory_of
 
 
 class Renderer(ABC):
@@ -52,6 +53,28 @@ def numbers(linear: UOp, info: ProgramInfo) -> dict[UOp, int]:
         raise ValueError(f"{info.name} uses variable {u.arg[0]!r}, its ProgramInfo lists {names}")
       found[u] = names.index(u.arg[0])
   return found
+
+
+def exchanged(linear: UOp) -> frozenset[UOp]:
+  """The PARAMs through which threads of a workgroup exchange values: they are written, and read after a BARRIER."""
+  meetings: set[UOp] = set()
+  read: set[UOp] = set()
+  for u in linear.src:
+    if u.op is Ops.BARRIER or (u.op in (Ops.END, Ops.GROUP) and not meetings.isdisjoint(u.src)):
+      meetings.add(u)
+    elif u.op is Ops.LOAD and meetings and _is_after(u.src[0], meetings):
+      read.add(memory_of(u.src[0]))
+  written = {memory_of(u.src[0]) for u in linear.src if u.op is Ops.STORE} if read else set()
+  return frozenset(u for u in read & written if u.op is Ops.PARAM)
+
+
+def _is_after(pointer: UOp, effects: Collection[UOp]) -> bool:
+  """Whether what is there has to come after one of these effects."""
+  while pointer.op in (Ops.INDEX, Ops.AFTER):
+    if pointer.op is Ops.AFTER and any(s in effects for s in pointer.src[1:]):
+      return True
+    pointer = pointer.src[0]
+  return False
 
 
 def hardware_counter(target: str, counters: Sequence[tuple[str, str]], special: UOp) -> str | None:

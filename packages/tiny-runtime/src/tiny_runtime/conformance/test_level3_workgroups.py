@@ -95,6 +95,27 @@ def test_two_arrays_and_two_axes(target: Target, oracle: Target) -> None:
   compare(target, oracle, sink, look_at=BARRIER)
 
 
+def test_exchange_through_global_memory(target: Target, oracle: Target) -> None:
+  """What a thread has read is another behind barriers: its neighbour has written it. As in sorts and factorisations of
+  tiny-tensor, a workgroup has each piece of a buffer to itself."""
+  threads = threads_of(target, 256, 4)  # several subgroups
+  g, t = groups_and_threads(3, threads)
+  size, memory, register = 3 * (threads + 1), param(1, I, 3 * (threads + 1)), UOp.alloc(0, I.ptr(1, AddrSpace.REG))
+  own = g * (threads + 1) + t
+
+  def behind(effect: UOp) -> UOp:
+    return memory.after(effect).index(own + 1).load()
+
+  last = memory.after(g, t).index(g * (threads + 1) + threads).store(UOp.const(I, 7))
+  filled = memory.after(last).index(own).store(read(2, I, size, own)).barrier()
+  kept = register.after(filled).index(0).store(behind(filled)).barrier()
+  old = register.after(kept).index(0).load()
+  changed = memory.after(kept).index(own).store(old * 2 + t.cast(I)).barrier()
+  out = write(0, I, 3 * threads, g * threads + t, register.after(changed).index(0).load() * 1000 + behind(changed))
+  look_at = "barriers: they order global memory, too, and the compiler must not take a value from before one"
+  compare(target, oracle, program("exchange", out.end(g, t)), look_at=look_at)
+
+
 def test_all_of_the_local_memory(target: Target, oracle: Target) -> None:
   threads = threads_of(target, 16, 4)
   count = target.device.info.capabilities.local_memory // 4 // threads

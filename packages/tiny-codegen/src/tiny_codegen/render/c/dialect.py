@@ -42,7 +42,8 @@ class CDialect:
   GLOBAL, LOCAL and REG, `aligned` goes behind an array that is read in vectors. `functions` names the function of an
   op for float32, with "{}" for the type's suffix ("f" or nothing); with `through_float` narrower floats become
   float32 for it and its result is rounded, else it takes them too. `counters` gives the expression of a SPECIAL,
-  `barrier` the statement of a BARRIER. `tensor_cores` names the function of an MMA, which takes the addresses of the
+  `barrier` the statement of a BARRIER, `local_barrier` that of one behind which threads read nothing of each other but
+  LOCAL memory (empty: the same). `tensor_cores` names the function of an MMA, which takes the addresses of the
   lanes of the result, then the lanes of a, b and c; `header` may define it. `exchanges` has an expression of a
   SHUFFLE for each type: of {value}, with the bits {mask}. `atomics` has an expression of an atomic STORE for each
   operation: of {value}, at the address {place}, of {type} in memory that is qualified by {space}. `infinity` and
@@ -69,6 +70,7 @@ class CDialect:
   parameters: tuple[str, ...] = ()
   counters: tuple[tuple[str, str], ...] = ()
   barrier: str = ""
+  local_barrier: str = ""
   tensor_cores: tuple[tuple[TensorCore, str], ...] = ()
   exchanges: tuple[tuple[DType, str], ...] = ()
   atomics: tuple[tuple[Ops, str], ...] = ()

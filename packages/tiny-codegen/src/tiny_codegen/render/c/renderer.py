@@ -64,9 +64,9 @@ class CRenderer(Renderer):
     return list(self.dialect.header)
 
   def buffer(self, pointer: str, name: str, place: int) -> tuple[list[str], list[str]]:
-    """How buffer number `place` is passed, which the program knows as variable `name` of type `pointer`: parameters
-    of the function, and statements at its start."""
-    return [" ".join(word for word in (pointer, self.dialect.restrict, name) if word)], []
+    """How buffer number `place` is passed, which the program knows as variable `name` of type `pointer`, with
+    `restrict` in it where that holds: parameters of the function, and statements at its start."""
+    return [f"{pointer} {name}"], []
 
   def integers(self, names: list[str], place: int) -> tuple[list[str], list[str]]:
     """How the integers are passed, behind `place` buffers: parameters of the function, and statements at its start."""
@@ -98,6 +98,7 @@ class _Program(Writer):
     self.counters = 0  # SPECIALs that are loops
     self.conditions: list[UOp] = []  # of the IFs that are open
     self.shared = any(u.op is Ops.RANGE and u.arg[1] is AxisType.THREAD for u in linear.src)
+    self.exchanged = base.exchanged(linear)
 
   # *** the text ***
 
@@ -123,12 +124,16 @@ class _Program(Writer):
   def _arguments(self) -> list[str]:
     used, made = base.numbers(self.linear, self.info), []
     params = {u.arg: u for u in used if u.op is Ops.PARAM}
+    exchanged = {u.arg for u in self.exchanged}
     for place, p in enumerate(self.info.params):
       qualifier = self.dialect.qualifier(AddrSpace.GLOBAL)
       # the program's pointer, not the caller's type: an emulated float is read as its bits
       element = params[p.slot].dtype if p.slot in params else p.dtype
       const = "" if p.written else "const "
-      parameters, statements = self.renderer.buffer(f"{qualifier}{const}{self._element(element)}*", f"p{p.slot}", place)
+      pointer = f"{qualifier}{const}{self._element(element)}*"
+      if self.dialect.restrict and p.slot not in exchanged:
+        pointer += f" {self.dialect.restrict}"
+      parameters, statements = self.renderer.buffer(pointer, f"p{p.slot}", place)
       made += parameters
       self.memory += [f"  {line}" for line in statements]
       if p.slot in params:
@@ -234,8 +239,9 @@ class _Program(Writer):
   def visit_barrier(self, u: UOp) -> None:
     if self.counters:
       raise base.no_barrier(self.info.name, self.dialect.name)
-    if self.dialect.barrier:
-      self._line(self.dialect.barrier)
+    barrier = self.dialect.barrier if self.exchanged else self.dialect.local_barrier or self.dialect.barrier
+    if barrier:
+      self._line(barrier)
 
   def visit_if(self, u: UOp) -> None:
     self.conditions.append(u.src[0])

@@ -32,7 +32,7 @@ class Module:
   """A program that has been written as instructions, on its way to the text of a module.
 
   `globals` are its shared arrays, `sizes` the threads of a workgroup where they are known, `shares` whether several
-  workers share its outermost loop.
+  workers share its outermost loop. `exchanged` are the slots of buffers through which threads exchange values.
   """
 
   llvm: LLVMTarget
@@ -41,6 +41,7 @@ class Module:
   globals: Sequence[str]
   sizes: tuple[int, int, int] | None
   shares: bool
+  exchanged: frozenset[int] = frozenset()
 
   def text(self) -> str:
     """All of it."""
@@ -61,7 +62,8 @@ class Module:
     found = []
     for place, p in enumerate(self.info.params):
       promises = "noalias" if p.written or not device else "noalias readonly"
-      found.append(f"{kind} {promises} %p{place}")
+      # of a noalias argument, LLVM takes it that nobody else writes: a value from before a barrier would do behind it
+      found.append(f"{kind} %p{place}" if p.slot in self.exchanged else f"{kind} {promises} %p{place}")
     return [*found, *[f"i64 %n{place}" for place in range(len(self.info.variables))]]
 
   def _function(self, head: str, arguments: Iterable[str], lines: Iterable[str]) -> list[str]:

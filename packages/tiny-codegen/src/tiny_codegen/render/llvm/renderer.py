@@ -36,7 +36,8 @@ _NOTHING = frozenset({Ops.SINK, Ops.GROUP, Ops.CONST, Ops.AFTER, Ops.LINEAR, Ops
 class LLVMRenderer(Renderer):
   """LLVM IR for one processor.
 
-  Buffers of one program must not overlap unless they are only read: the body's pointers are `noalias`. Floating point
+  Buffers of one program must not overlap unless they are only read: the body's pointers are `noalias`, but for those
+  of buffers that threads of a workgroup exchange values through. Floating point
   is strict: no fast-math flags but that a maximum of two zeros may be either, and only MULACC is fused.
   """
 
@@ -69,6 +70,7 @@ class _Program(Writer):
     self.globals: list[str] = self.zeros.globals
     self.at_launch = places_at_launch(linear, llvm.static_local)[0]
     self.tiles = reads_shared_memory(linear)
+    self.exchanged = base.exchanged(linear) if Ops.BARRIER in ops else frozenset()
     self.registers = TileRegisters(linear.src if Ops.MMA in ops else ())
     self.continued = mma.continued(linear) if Ops.MMA in ops else frozenset()
     # loop → place, MMA, how to wait for it
@@ -96,7 +98,8 @@ class _Program(Writer):
     if self.registers:
       end_tiles(self.body)
     sizes = workgroup(self.linear)
-    return Module(self.llvm, self.info, self.body, self.globals, sizes, bool(self.shared)).text()
+    exchanged = frozenset(int(u.arg) for u in self.exchanged)
+    return Module(self.llvm, self.info, self.body, self.globals, sizes, bool(self.shared), exchanged).text()
 
   # *** instructions ***
 
@@ -291,7 +294,8 @@ class _Program(Writer):
       raise base.no_barrier(self.info.name, self.llvm.name)
     if u.arg is not None and self.llvm.copies is not None:
       copies.wait_for_copies(self.body, u.arg, self.llvm.copies)
-    for line in (*(self.llvm.proxy_fence if self.tiles else ()), *self.llvm.barrier):
+    barrier = self.llvm.barrier if self.exchanged else self.llvm.local_barrier or self.llvm.barrier
+    for line in (*(self.llvm.proxy_fence if self.tiles else ()), *barrier):
       self.body.emit(line)
 
   def visit_mma(self, u: UOp) -> None:

@@ -36,11 +36,12 @@ class LLVMTarget:
   host entry point `void NAME(void** buffers, int64_t* integers, int64_t begin, int64_t end)`; with
   `dynamic_scheduling`, it has two more arguments, by which it gets more of the loop that workers share (see
   `function.py`). `spaces` numbers the address spaces GLOBAL, LOCAL and REG. `counters` maps SPECIAL names to
-  intrinsics that return i32; `barrier` lists the instructions of a BARRIER. `dots` and `tiles` say how the dot
+  intrinsics that return i32; `barrier` lists the instructions of a BARRIER, `local_barrier` those of one behind which
+  threads read nothing of each other but LOCAL memory (none: the same). `dots` and `tiles` say how the dot
   products of the target are written, `instructions` are intrinsics for native ops that few processors have.
 
   Of kernels on a device: `group_size` is the attribute that promises the size of a workgroup ({x}, {y}, {z} and
-  {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of `barrier` refer
+  {threads} stand for it), `attributes` are others that all have, `metadata` is what instructions of barriers refer
   to. `matrices` says how the tensor cores of the target are written, `exchanges` how threads of a wave exchange
   values, a row for each bit of their numbers, `copies` asynchronous STOREs, `matrix_load` the LOADs of a warp (an
   intrinsic's name, {matrices} and {transposed} in it). `aligned`: global memory is accessed in vectors of up to so
@@ -63,6 +64,7 @@ class LLVMTarget:
   spaces: tuple[int, int, int] = (0, 0, 0)
   counters: tuple[tuple[str, str], ...] = ()
   barrier: tuple[str, ...] = ()
+  local_barrier: tuple[str, ...] = ()
   dots: tuple[DotInstruction, ...] = ()
   tiles: tuple[TileInstruction, ...] = ()
   instructions: tuple[Instruction, ...] = ()
