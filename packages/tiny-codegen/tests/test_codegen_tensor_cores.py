@@ -59,6 +59,7 @@ M16N8K16 = TensorCore(
   b=Fragment(((4, 2, 0), (8, 0, 1)), ((2, 1, 0), (2, 8, 0))),
   c=C_LAYOUT,
 )  # fmt: skip
+FLOATS = replace(M16N8K8, dtype_in=dtypes.float32)
 # made up: sizes that are no powers of two, B held twice, one element of C per thread
 ODD = TensorCore(
   (2, 3, 2), 6, dtypes.float32, dtypes.float32,
@@ -125,6 +126,10 @@ def case(name: str, *sizes: int) -> tuple[UOp, list[Array], Array]:
 
 def tc(*arg: int, axis: int = 2) -> Opt:
   return Opt(OptOps.TC, axis, arg[0] if len(arg) == 1 else arg or None)
+
+
+def stage(*loops: int, slot: int = 1) -> Opt:
+  return Opt(OptOps.STAGE, slot, loops)
 
 
 # *** descriptors ***
@@ -286,6 +291,23 @@ def test_operands_in_near_memory(transposed: bool, waves: tuple[int, int]) -> No
   assert len(shared_arrays(program)) == 2
 
 
+@pytest.mark.parametrize("size", [32, 36])
+def test_operands_that_read_the_same_memory(size: int) -> None:
+  """(x * s) xᵀ: each has a tile of its own."""
+  i, j, r = loop(size, 0), loop(size, 1), over(size, 2)
+  x, y = (param(1, size * size).index(n * size + r).load() for n in (i, j))
+  body = kernel(
+    param(0, size * size)
+    .index(i * size + j)
+    .store((x * param(2, size).index(r).load() * y).reduce(Ops.ADD, r))
+    .end(i, j)
+  )
+  a, s = data(size, size), data(size, seed=1)
+  opts = choose_opts(before_opts(body), Tensors(FLOATS).target)
+  assert [(o.op, o.axis) for o in opts].count((OptOps.STAGE, 1)) == 2
+  run((body, [garbage(size, size), a, s], (a * s) @ a.T), opts, FLOATS)
+
+
 def test_what_is_widened_is_kept_narrow() -> None:
   opts = [Opt(OptOps.SPLIT, 2, 16), Opt(OptOps.STAGE, 1, (0, 3)), Opt(OptOps.TC, 3, 0)]
   program = run(half_matmul(16, 8, 32), opts, M16N8K16)
@@ -336,6 +358,25 @@ def test_beam_search_tries_tensor_cores() -> None:
     ("matmul", (3, 4, 4), [tc(), tc()], r"the kernel uses tensor cores already"),
     ("matmul", (3, 4, 4), [Opt(OptOps.LOCAL, 1, 2), tc()], r"loops \[3\] are shared by the threads .*: TC comes first"),
     ("matmul", (3, 4, 4), [tc(), Opt(OptOps.VECTOR, 1, 2)], r"loop 1 is around a tensor-core instruction"),
+    (
+      "matmul",
+      (3, 4, 4),
+      [stage(2), tc()],
+      r"iteration of loop 0 fills the same local memory: STAGE has to be over that",
+    ),
+    (
+      "matmul",
+      (3, 4, 4),
+      [stage(0), tc()],
+      r"iteration of loop 2 fills the same local memory: STAGE has to be over that",
+    ),
+    ("matmul", (3, 4, 4), [stage(2), stage(0, 2), tc()], r"kept there once more, expected one STAGE of each"),
+    (
+      "matmul",
+      (3, 4, 4),
+      [stage(0, 2), stage(1, slot=2), Opt(OptOps.LOCAL, 0, 3), Opt(OptOps.GROUP, 2, 2)],
+      r"loop 2 fills the same .*: GROUP comes first",
+    ),
     ("reduce_rows", (3, 4), [tc(axis=1)], r"expected the sum of a product, got REDUCE\(ADD, LOAD\)"),
     ("reduce_all", (3, 5), [tc(axis=0)], r"expected an output loop for each factor that the other does not depend on"),
     ("softmax", (3, 4), [tc()], r"got REDUCE\(MAX, LOAD\)"),

@@ -41,6 +41,12 @@ def in_register(store: UOp) -> bool:
   return space_of(store.src[0]) is AddrSpace.REG
 
 
+def filled_in_each(root: UOp, loop: UOp) -> bool:
+  """Whether there is local memory that each iteration of the loop fills, all of them the same."""
+  filled = (u for u in root.toposort if u.op is Ops.AFTER and u.src[0].op is Ops.ALLOC and loop in u.ranges)
+  return any(space_of(u) is AddrSpace.LOCAL for u in filled)
+
+
 def own_memory(root: UOp, loop: UOp) -> dict[UOp, UOp]:
   """Local memory that each iteration of the loop fills and reads, with as much that is new, for a copy of an iteration.
 

@@ -35,7 +35,7 @@ from tiny_codegen.kernel.loops import (
   next_loop_id,
   substitute_simplified,
 )
-from tiny_codegen.kernel.memory import gate_of, gates_of
+from tiny_codegen.kernel.memory import filled_in_each, gate_of, gates_of
 from tiny_codegen.lower.skip_masked_sums import bound
 from tiny_codegen.staging.stage import SQUARE, Tile, is_widening, keep_tiles
 from tiny_codegen.target import Target
@@ -67,6 +67,8 @@ def use_tensor_core(root: UOp, opt: Opt, target: Target) -> UOp:
   columns) with the ids of the output loops where there is a choice. Raises KernelOptError where none fits.
   """
   cores, loops = _candidates(root, opt, target)
+  if any(u.op is Ops.STAGE and any(s.op is Ops.STAGE for s in u.src[0].toposort) for u in root.toposort):
+    raise opt_error(opt, "what an operand keeps in local memory is kept there once more, expected one STAGE of each")
   root = without_gates(root)
   depth = loops_of(root).get(-1 if opt.axis is None else opt.axis)
 
@@ -76,7 +78,7 @@ def use_tensor_core(root: UOp, opt: Opt, target: Target) -> UOp:
     product = product_of(with_tiles, opt, loops)
     reason = _misfit(product, core, target)
     reason = reason or (_not_shared(product, core, tiles) if core.shared is not None else None)
-    return reason or _apply(with_tiles, product, core, target, tiles)
+    return reason or _kept_in_part(with_tiles, product) or _apply(with_tiles, product, core, target, tiles)
 
   return first_fitting(opt, ((core, made(core)) for core in cores))
 
@@ -260,6 +262,14 @@ def _misfit(product: Product, core: TensorCore, target: Target) -> str | None:
     if not is_multiple(loop, multiple):
       size = loop.src[0].render()
       return f"loop {loop.arg[0]} ({name}) has extent {size}, expected a multiple of {multiple}: PADTO first"
+  return None
+
+
+def _kept_in_part(root: UOp, product: Product) -> str | None:
+  """What is kept in local memory is there for all of a tile at once: why it is not, None if it is."""
+  for loop in (product.rows, product.columns, product.depth):
+    if filled_in_each(root, loop):
+      return f"each iteration of loop {loop.arg[0]} fills the same local memory: STAGE has to be over that loop, too"
   return None
 
 

@@ -36,7 +36,7 @@ from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.kernel.dependences import carried_loops, updates
 from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, named_loop, next_loop_id, parts_of, replace_loop
-from tiny_codegen.kernel.memory import gated
+from tiny_codegen.kernel.memory import filled_in_each, gated
 from tiny_codegen.kernel.threads import check_workgroup
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.lower.workgroups import globals_from_loops, lower_workgroups
@@ -109,6 +109,8 @@ def _write_out(root: UOp, opt: Opt, target: Target) -> UOp:
     except KernelError as error:
       raise _error(opt, str(error)) from None
   _refuse_carried(root, opt, loop)
+  if filled_in_each(root, loop):
+    raise _error(opt, f"each iteration of loop {loop.arg[0]} fills the same local memory: {opt.op.name} comes first")
   written = _split(root, opt, loop, inner)[0]
   if opt.op in (OptOps.LOCAL, OptOps.GROUP) and (reason := check_workgroup(written, target)):
     raise _error(opt, reason)

@@ -38,8 +38,9 @@ _CANONICAL = 1 << 20  # above the ids of a kernel's loops
 
 
 def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...], narrow: bool = False) -> UOp | None:
-  """The kernel with a STAGE over `tile` around the largest expressions that read PARAM `slot` alone; None if none
-  depends on the tile. `narrow`: what is only widened after it was read is kept as it was read.
+  """The kernel with a STAGE over `tile` around the largest expressions that read PARAM `slot` alone: those that depend
+  on all loops of the tile, or else on some; None if none does. `narrow`: what is only widened after it was read is
+  kept as it was read.
   """
   reads: dict[UOp, frozenset[int]] = {}
   for u in root.toposort:
@@ -49,14 +50,18 @@ def stage_operand(root: UOp, slot: int, tile: tuple[UOp, ...], narrow: bool = Fa
   def operand(u: UOp) -> bool:
     return (u.op is Ops.LOAD or u.op in GroupOp.Elementwise) and reads[u] == {slot} and u.dtype.kind != "index"
 
-  changes: dict[UOp, UOp] = {}
+  found: dict[UOp, tuple[UOp, ...]] = {}
   for u, above in users_of(root.toposort).items():
     # not the value that is stored or an address: what is read from local memory has to be used in a computation
     if operand(u) and not all(operand(user) for user in above) and not any(user.op is Ops.INDEX for user in above):
       loops = tuple([r for r in tile if r in u.ranges])
-      kept = u.src[0] if narrow and is_widening(u) else u
       if loops:
-        changes[u] = kept.stage(*loops) if kept is u else u.replace(src=(kept.stage(*loops),))
+        found[u] = loops
+  whole = [u for u, loops in found.items() if len(loops) == len(tile)]
+  changes: dict[UOp, UOp] = {}
+  for u in whole or found:
+    kept = u.src[0] if narrow and is_widening(u) else u
+    changes[u] = kept.stage(*found[u]) if kept is u else u.replace(src=(kept.stage(*found[u]),))
   return root.substitute(changes) if changes else None
 
 
