@@ -11,7 +11,10 @@ from tiny_codegen.kernel.loops import kind, loops_of
 from tiny_codegen.opt.apply import apply_opt
 from tiny_uop import AxisType, Opt, OptOps, UOp
 
-AMOUNTS = {OptOps.PADTO: [2, 3, 4, 8], OptOps.BLOCK: [1, 2, 3, 4]}
+AMOUNTS = {OptOps.PADTO: [2, 3, 4, 8], OptOps.BLOCK: [1, 2, 3, 4], OptOps.TC: [0, 1]}
+EVERYWHERE = [OptOps.UPCAST, OptOps.UNROLL, OptOps.PADTO, OptOps.SWAP, OptOps.MERGE, OptOps.STAGE]
+OF_PROCESSORS = [*EVERYWHERE, OptOps.VECTOR, OptOps.VECTOR, OptOps.THREAD, OptOps.BLOCK]
+OF_WORKGROUPS = [*EVERYWHERE, OptOps.STAGE, OptOps.LOCAL, OptOps.LOCAL, OptOps.SPLIT, OptOps.TC]
 
 
 def before_optimising(kernel: UOp, target: Target, skip: Collection[str] = ()) -> UOp:
@@ -30,22 +33,7 @@ def opts_for(draw: st.DrawFn, root: UOp, target: Target) -> tuple[Opt, ...]:
     if not loops:
       break
     axis = draw(st.sampled_from([r.arg[0] for r in loops]))
-    what = draw(
-      st.sampled_from(
-        [
-          OptOps.UPCAST,
-          OptOps.UNROLL,
-          OptOps.VECTOR,
-          OptOps.VECTOR,
-          OptOps.PADTO,
-          OptOps.SWAP,
-          OptOps.MERGE,
-          OptOps.THREAD,
-          OptOps.STAGE,
-          OptOps.BLOCK,
-        ]
-      )
-    )
+    what = draw(st.sampled_from(OF_WORKGROUPS if target.has_local else OF_PROCESSORS))
     if what in (OptOps.SWAP, OptOps.MERGE):
       opt = Opt(what, axis, draw(st.sampled_from([r.arg[0] for r in loops])))
     elif what is OptOps.STAGE and slots:

@@ -67,8 +67,6 @@ def use_tensor_core(root: UOp, opt: Opt, target: Target) -> UOp:
   columns) with the ids of the output loops where there is a choice. Raises KernelOptError where none fits.
   """
   cores, loops = _candidates(root, opt, target)
-  if any(u.op is Ops.STAGE and any(s.op is Ops.STAGE for s in u.src[0].toposort) for u in root.toposort):
-    raise opt_error(opt, "what an operand keeps in local memory is kept there once more, expected one STAGE of each")
   root = without_gates(root)
   depth = loops_of(root).get(-1 if opt.axis is None else opt.axis)
 
