@@ -86,7 +86,7 @@ class LLVMDevice:
   ) -> float | None:  # fmt: skip
     """Raises DeviceLost for what a kernel must not do."""
     places = [
-      Buffer(memory.address + offset, size, f"p{n}", written)
+      Buffer(memory.address + offset, size, f"p{n}", written, program.source.unaliased[n])
       for n, ((memory, offset), size, written) in enumerate(zip(buffers, program.sizes, program.written))
     ]
     numbers = [ctypes.c_int64(integer) for integer in integers]

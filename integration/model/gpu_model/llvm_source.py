@@ -29,7 +29,17 @@ HELD = re.compile(r'call (<[^<>]*>) asm "", "=\w,0"\(\1 (%[\w.]+)\) convergent m
 """A value that is kept where it is made."""
 MATRIX = re.compile(r"  (\S+) = call (.+?) @(llvm\.\S+?)\((.*)\)$")
 VECTOR = re.compile(r"<(\d+) x (\w+)>")
-# of the target, which is another one here: the registers of a GPU, fences that a barrier implies
+BARRIER = re.compile(r"  call void @llvm\.(amdgcn\.s\.barrier|nvvm\.barrier\.[\w.]+)\(")
+FENCE = re.compile(r'  fence (?:syncscope\("([\w-]+)"\) )?(\w+)(?:, !mmra (!\d+))?$')
+NODE = re.compile(r"^(!\d+) = !\{(.*)\}$", re.MULTILINE)
+SYNCHRONIZED = re.compile(r'!"amdgpu-synchronize-as", !"(\w+)"')
+ORDERED = {"global": 1, "local": 2}
+"""Bits of what a barrier orders, as in machine.h."""
+ALL_ORDERED = 3
+SCOPES = (None, "agent", "workgroup")
+"""Of fences: at least the threads of a workgroup. Of none, it is the system."""
+RELEASES, ACQUIRES = ("release", "acq_rel", "seq_cst"), ("acquire", "acq_rel", "seq_cst")
+# of the target, which is another one here: the registers of a GPU, and fences, which barriers have looked at
 DROPPED = re.compile(r"^(target |declare .*@llvm\.(nvvm|amdgcn)\.|  fence |attributes )")
 OPERANDS = ("a", "b", "c")
 BITS = {"float": 32, "double": 64, "half": 16, "bfloat": 16, "ptr": 64}
@@ -39,7 +49,7 @@ NUMBERS = (
 )  # fmt: skip
 DECLARED = """
 declare i32 @machine_position(i32)
-declare void @machine_barrier(i32)
+declare void @machine_barrier(i32, i32)
 declare void @machine_shared(ptr, ptr, i64)
 declare void @machine_update(ptr, i64)
 declare i32 @machine_lane()
@@ -90,8 +100,14 @@ class LLVMSource:
     found = KERNELS.search(self.source)
     if found is None:
       raise Refused("no function is a kernel of a GPU")
-    self.name, self.parameters = found[1], [text.split()[0] for text in found[2].split(", ") if text]
+    parameters = [text.split() for text in found[2].split(", ") if text]
+    self.name, self.parameters = found[1], [words[0] for words in parameters]
+    self.unaliased = ["noalias" in words for words in parameters]
+    """Whether LLVM may take it that no other thread touches what one writes through the parameter."""
     self.counters = {intrinsic: n for n, (_, intrinsic) in enumerate(target.counters)}
+    self.lines = self.source.splitlines()
+    self.nodes = dict(NODE.findall(self.source))
+    """Of metadata: what is in them, by name."""
     self.matrices = {instruction.name for instruction in target.matrices}
     self.used: set[int] = set()
     """Of the target's matrix instructions, by number."""
@@ -100,7 +116,7 @@ class LLVMSource:
   def as_host(self) -> str:
     """The IR for a host compiler, with a function that calls the kernel."""
     lines: list[str] = []
-    for number, line in enumerate(self.source.splitlines()):
+    for number, line in enumerate(self.lines):
       if not DROPPED.match(line):
         lines += self._line(number, line)
     return "\n".join([*lines, *self._tables(), self._call(), DECLARED])
@@ -116,8 +132,8 @@ class LLVMSource:
       line = re.sub(r' syncscope\("\w+"\)', "", line)
     elif (found := COUNTER.search(line)) and found[1] in self.counters:
       line = COUNTER.sub(f"call i32 @machine_position(i32 {self.counters[found[1]]})", line)
-    elif line.strip() in self.target.barrier and " call " in f" {line.strip()}":
-      line = f"  call void @machine_barrier(i32 {number})"
+    elif found := BARRIER.match(line):
+      line = f"  call void @machine_barrier(i32 {number}, i32 {self._ordered(found[1], number)})"
     elif (found := MATRIX.match(line)) and found[3] in self.matrices:
       yield from self._matrix(number, *found.groups())
       return
@@ -132,6 +148,29 @@ class LLVMSource:
     if line == "start:":
       yield "  %given = alloca [1024 x i8], align 16"
       yield "  %made = alloca [1024 x i8], align 16"
+
+  def _ordered(self, name: str, line: int) -> int:
+    """The memory that a barrier orders. NVIDIA's order all of it; of AMD's, which only wait, it is what both a fence
+    that releases, right before it, and one that acquires, right behind it, are for (AMDGPUUsage, "Memory Model")."""
+    if name.startswith("nvvm"):
+      return ALL_ORDERED
+    return self._fenced(self.lines[:line][::-1], RELEASES) & self._fenced(self.lines[line + 1 :], ACQUIRES)
+
+  def _fenced(self, lines: list[str], orderings: tuple[str, ...]) -> int:
+    """What the fences at the beginning of these lines are for: where `!mmra` names kinds of memory, these."""
+    ordered = 0
+    for fence in itertools.takewhile(bool, map(FENCE.match, lines)):
+      assert fence is not None
+      scope, ordering, node = fence.groups()
+      if ordering in orderings and scope in SCOPES:
+        names = self._synchronized(node) if node else []
+        ordered |= sum({ORDERED[name] for name in names}) if names else ALL_ORDERED
+    return ordered
+
+  def _synchronized(self, node: str) -> list[str]:
+    """The kinds of memory in a node of metadata: one of them, or a list of such nodes."""
+    text = self.nodes[node]
+    return SYNCHRONIZED.findall(text) or [n for other in re.findall(r"!\d+", text) for n in self._synchronized(other)]
 
   def _arrays(self) -> Iterator[str]:
     for name, count, kind in SHARED.findall(self.source):

@@ -3,8 +3,9 @@
 // that it makes for every access to memory arrive here instead, where they are checked and counted.
 //
 // Found out: accesses outside of the buffers and of the arrays that a workgroup shares; races, which are two accesses to
-// a byte, one of them a write that changes it, by threads between which there is no barrier; barriers and exchanges that
-// some threads of a workgroup or of a warp do not reach; what is touched while a copy to it is on its way; signed overflow and shifts by too much.
+// a byte, one of them a write that changes it, by threads between which there is no barrier that orders such memory;
+// barriers and exchanges that some threads of a workgroup or of a warp do not reach; what is touched while a copy to it is
+// on its way; signed overflow and shifts by too much.
 
 #include "machine.h"
 
@@ -31,7 +32,7 @@ const size_t STACK = 256 << 10;
 const uint32_t NOBODY = 0;
 
 // Who touched a byte last. Threads have numbers from 1 on, over all workgroups; an epoch is what is between two barriers
-// of a workgroup.
+// of a workgroup that order memory of the byte's kind.
 struct Cell {
   uint32_t writer, write_epoch, reader, read_epoch;
   bool many_readers, many_groups;
@@ -44,7 +45,7 @@ struct Region {
   char* begin;
   size_t size;
   std::string name;
-  bool writable, shared;
+  bool writable, shared, unaliased;
   std::vector<Cell> cells;
   bool has(const char* at, size_t bytes) const { return begin <= at && at + bytes <= begin + size; }
 };
@@ -58,6 +59,7 @@ struct Doubtful {
   char before;
   uint32_t other;
   bool wrote;
+  const char* why;
 };
 
 // What an asynchronous copy brings, and where.
@@ -79,6 +81,7 @@ struct Fiber {
   char* stack;
   State state;
   int line;
+  unsigned orders;  // the barrier that it waits at
   unsigned thread[3], number;  // number: in the workgroup
   const void* given;
   void* all;
@@ -100,6 +103,7 @@ struct Buffer {
   size_t size;
   const char* name;
   int writable;
+  int unaliased;
 };
 
 // How often warps went to memory, and how much of it they moved: `sectors` of 32 bytes that all lanes of one access
@@ -134,7 +138,9 @@ std::deque<Region> regions;  // which stay where they are
 std::vector<Fiber> fibers;
 Fiber* current;
 ucontext_t scheduler;
-uint32_t group_number, epoch;
+uint32_t group_number;
+// Of device memory and of what a workgroup shares: the epoch, and the workgroup's barriers in it, which do not order that.
+uint32_t epochs[2], unordered[2];
 unsigned size;  // threads of a workgroup
 bool failed;
 
@@ -174,16 +180,25 @@ void outside(const char* at, size_t bytes, bool write) {
   fail("%s %zu bytes at byte %td of %s, which has %zu", what, bytes, at - near->begin, near->name.c_str(), near->size);
 }
 
-void race(const Region& region, const char* at, bool write, uint32_t other, bool wrote) {
+// Why what another thread did to a byte in an epoch does not come before what this thread does.
+const char* no_order(const Region& region, uint32_t other, uint32_t when) {
+  if ((other - 1) / size != group_number) return "with no barrier between";
+  if (when != epochs[region.shared]) return "and its pointer is noalias: a compiler may move accesses across a barrier";
+  if (!unordered[region.shared]) return "with no barrier between";
+  return region.shared ? "with no barrier between that orders shared memory"
+                       : "with no barrier between that orders device memory";
+}
+
+void race(const Region& region, const char* at, bool write, uint32_t other, bool wrote, const char* why) {
   unsigned first = other - 1;
-  fail("%s byte %td of %s, which thread %u of group number %u %s with no barrier between", write ? "changes" : "reads",
-       at - region.begin, region.name.c_str(), first % size, first / size, wrote ? "has written" : "has read");
+  fail("%s byte %td of %s, which thread %u of group number %u %s %s", write ? "changes" : "reads", at - region.begin,
+       region.name.c_str(), first % size, first / size, wrote ? "has written" : "has read", why);
 }
 
 // Looks at the last write of this thread, which has happened by now.
 void settle() {
   for (const Doubtful& one : current->doubtful)
-    if (*one.at != one.before) race(*one.region, one.at, true, one.other, one.wrote);
+    if (*one.at != one.before) race(*one.region, one.at, true, one.other, one.wrote, one.why);
   current->doubtful.clear();
 }
 
@@ -197,9 +212,11 @@ void check_coming(const Region& region, const Cell& cell, const char* at, bool w
 
 void check_read(Region& region, char* at, uint32_t me) {
   Cell& cell = region.cells[at - region.begin];
+  const uint32_t epoch = epochs[region.shared];
   check_coming(region, cell, at, false);
-  if (elsewhere(cell.writer) || (cell.writer != NOBODY && cell.writer != me && cell.write_epoch == epoch))
-    return race(region, at, false, cell.writer, true);
+  if (cell.writer != NOBODY && cell.writer != me &&
+      (elsewhere(cell.writer) || cell.write_epoch == epoch || (region.unaliased && !cell.updated)))
+    return race(region, at, false, cell.writer, true, no_order(region, cell.writer, cell.write_epoch));
   if (elsewhere(cell.reader)) cell.many_groups = true;
   cell.many_readers = cell.read_epoch == epoch && cell.reader != NOBODY && (cell.many_readers || cell.reader != me);
   if (!cell.many_readers) cell.reader = me;
@@ -208,11 +225,18 @@ void check_read(Region& region, char* at, uint32_t me) {
 
 void check_write(Region& region, char* at, uint32_t me) {
   Cell& cell = region.cells[at - region.begin];
+  const uint32_t epoch = epochs[region.shared];
   check_coming(region, cell, at, true);
-  bool written = elsewhere(cell.writer) || (cell.writer != NOBODY && cell.writer != me && cell.write_epoch == epoch);
-  bool now = cell.reader != NOBODY && cell.read_epoch == epoch && (cell.reader != me || cell.many_readers);
+  const bool others = region.unaliased && !cell.updated;  // whatever is between
+  bool written = cell.writer != NOBODY && cell.writer != me &&
+                 (elsewhere(cell.writer) || cell.write_epoch == epoch || others);
+  bool now = cell.reader != NOBODY && (cell.read_epoch == epoch || others) && (cell.reader != me || cell.many_readers);
   bool read = cell.many_groups || elsewhere(cell.reader) || now;
-  if (written || read) current->doubtful.push_back({&region, at, *at, written ? cell.writer : cell.reader, written});
+  if (written || read) {
+    const uint32_t other = written ? cell.writer : cell.reader;
+    const char* why = no_order(region, other, written ? cell.write_epoch : cell.read_epoch);
+    current->doubtful.push_back({&region, at, *at, other, written, why});
+  }
   cell.writer = me, cell.write_epoch = epoch, cell.fences = current->fences, cell.updated = false;
 }
 
@@ -267,7 +291,7 @@ void begin_copy(char* to, const char* from, size_t bytes, size_t given, void* co
   // it is written at some time that nobody knows, so that what was there is no excuse
   if (!current->doubtful.empty()) {
     const Doubtful& one = current->doubtful[0];
-    return race(*one.region, one.at, true, one.other, one.wrote);
+    return race(*one.region, one.at, true, one.other, one.wrote, one.why);
   }
   Copy copy{region, to, std::vector<char>(bytes)};
   memcpy(copy.bytes.data(), from, given);
@@ -282,7 +306,7 @@ void end_copies(const std::vector<Copy>& copies) {
     memcpy(copy.at, copy.bytes.data(), copy.bytes.size());
     for (size_t i = 0; i < copy.bytes.size() && !launch->unchecked; i++) {
       Cell& cell = copy.region->cells[copy.at + i - copy.region->begin];
-      cell.coming = NOBODY, cell.writer = me, cell.write_epoch = epoch, cell.fences = current->fences;
+      cell.coming = NOBODY, cell.writer = me, cell.write_epoch = epochs[true], cell.fences = current->fences;
     }
   }
 }
@@ -436,6 +460,17 @@ bool together(State state, unsigned first, unsigned last) {
   return true;
 }
 
+// What a barrier orders that all threads have reached.
+void pass_barrier() {
+  unsigned orders = ORDERS_ALL;
+  for (Fiber& fiber : fibers) fiber.state = READY, orders &= fiber.orders;
+  for (unsigned shared = 0; shared < 2; shared++) {
+    const bool ordered = orders & (shared ? ORDERS_SHARED : ORDERS_DEVICE);
+    epochs[shared] += ordered, unordered[shared] = ordered ? 0 : unordered[shared] + 1;
+  }
+  launch->counts.barriers++;
+}
+
 bool exchange() {
   bool some = false;
   for (unsigned warp = 0; warp < size; warp += launch->warp) {
@@ -473,15 +508,13 @@ void run_group() {
   for (Fiber& fiber : fibers) begin(fiber);
   touched.clear();
   launch->counts.groups++;
-  epoch++;
+  for (unsigned shared = 0; shared < 2; shared++) epochs[shared]++, unordered[shared] = 0;
   while (!failed) {
     run_ready();
     if (failed || exchange()) continue;
     if (launch->counting) count_events();
     if (together(AT_BARRIER, 0, size)) {
-      for (Fiber& fiber : fibers) fiber.state = READY;
-      launch->counts.barriers++;
-      epoch++;
+      pass_barrier();
       continue;
     }
     bool all = true;
@@ -492,12 +525,12 @@ void run_group() {
 }
 
 void set_up(Launch* given) {
-  launch = given, failed = false, current = nullptr, epoch = 0;
+  launch = given, failed = false, current = nullptr, epochs[0] = epochs[1] = 0;
   size = given->threads[0] * given->threads[1] * given->threads[2];
   regions.clear();
   for (unsigned n = 0; n < given->count; n++) {
     const Buffer& buffer = given->buffers[n];
-    regions.push_back({static_cast<char*>(buffer.begin), buffer.size, buffer.name, buffer.writable != 0, false,
+    regions.push_back({static_cast<char*>(buffer.begin), buffer.size, buffer.name, buffer.writable != 0, false, buffer.unaliased != 0,
                        std::vector<Cell>(given->unchecked ? 0 : buffer.size)});
   }
   fibers = std::vector<Fiber>(size);
@@ -534,7 +567,10 @@ int machine_run(Launch* given) {
   return failed;
 }
 
-void machine_barrier(int line) { wait_in(AT_BARRIER, line); }
+void machine_barrier(int line, unsigned orders) {
+  current->orders = orders;
+  wait_in(AT_BARRIER, line);
+}
 
 void machine_exchange(int line, const void* given, size_t bytes, void* all) {
   current->given = given, current->all = all, current->exchanged = bytes;
@@ -553,7 +589,7 @@ void machine_shared(const char* name, void* begin, size_t bytes) {
   char* at = static_cast<char*>(begin);
   if (region_of(at, 1)) return;
   memset(begin, 0xff, bytes);
-  regions.push_back({at, bytes, name, true, true, std::vector<Cell>(bytes)});
+  regions.push_back({at, bytes, name, true, true, false, std::vector<Cell>(bytes)});
 }
 
 void machine_copy(void* to, const void* from, size_t bytes, size_t given) {

@@ -3,8 +3,10 @@
 #include <stddef.h>
 
 extern "C" {
-// All threads of the workgroup wait here for each other. `line` says which barrier this is.
-void machine_barrier(int line);
+// All threads of the workgroup wait here for each other. `line` says which barrier this is, `orders` of which memory what
+// they did before comes before what any of them does behind it: of buffers, of arrays that the workgroup shares.
+enum { ORDERS_NOTHING, ORDERS_DEVICE, ORDERS_SHARED, ORDERS_ALL };
+void machine_barrier(int line, unsigned orders);
 // The threads of a warp give `size` bytes each and get those of all of them, in the order of their lanes.
 void machine_exchange(int line, const void* given, size_t size, void* all);
 // An array that the workgroup shares: says where it is. What is in it at first is no number.

@@ -23,6 +23,8 @@ class Buffer:
   size: int
   name: str
   writable: bool = True
+  unaliased: bool = False
+  """The compiler was told that what a thread reads or writes there no other does, as LLVM's `noalias` says."""
 
 
 def allocated(nbytes: int, value: int = 0) -> Any:
@@ -51,7 +53,8 @@ class Counts(ctypes.Structure):
 
 class _Buffer(ctypes.Structure):
   _fields_ = [
-    ("begin", ctypes.c_void_p), ("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("writable", ctypes.c_int)
+    ("begin", ctypes.c_void_p), ("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("writable", ctypes.c_int),
+    ("unaliased", ctypes.c_int),
   ]  # fmt: skip
 
 
@@ -100,7 +103,9 @@ def launch(
   options = options or Options()
   addresses = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.address for buffer in buffers))
   known = [*buffers, *others]
-  given = (_Buffer * max(1, len(known)))(*(_Buffer(b.address, b.size, b.name.encode(), b.writable) for b in known))
+  given = (_Buffer * max(1, len(known)))(
+    *(_Buffer(b.address, b.size, b.name.encode(), b.writable, b.unaliased) for b in known)
+  )
   request = _Launch(
     ctypes.cast(call, ctypes.c_void_p), ctypes.addressof(addresses), ctypes.addressof(given), len(known),
     (ctypes.c_uint * 3)(*groups), (ctypes.c_uint * 3)(*threads), warp, options.most, options.backwards, options.flush,

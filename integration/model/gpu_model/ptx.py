@@ -428,7 +428,7 @@ extern "C" MODEL void model_call(void** arguments, const unsigned* group, const 
     return "return;"
 
   def _bar(self, mods: list[str], kinds: list[str], operands: list[str]) -> str:
-    return "machine_barrier(__LINE__);"
+    return "machine_barrier(__LINE__, ORDERS_ALL);"
 
   _barrier = _bar
 

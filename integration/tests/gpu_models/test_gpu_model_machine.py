@@ -121,6 +121,62 @@ def test_races(body: str, groups: int, message: str) -> None:
     run(body, groups=groups)
 
 
+EXCHANGE = """
+  const int t = lid.x;
+  p0[t] = p1[t];
+  threadgroup_barrier({flags});
+  p0[64 + t] = p0[63 - t];
+"""
+OVERWRITE = """
+  const int t = lid.x, mine = p0[t + 1];
+  threadgroup_barrier({flags});
+  p0[t] = mine + t + 1;
+"""
+SHARED, DEVICE = "mem_flags::mem_threadgroup", "mem_flags::mem_device"
+
+
+@pytest.mark.parametrize("flags", [DEVICE, f"{DEVICE} | {SHARED}"])
+def test_a_barrier_for_device_memory(flags: str) -> None:
+  """Threads exchange numbers through a buffer."""
+  assert run(EXCHANGE.format(flags=flags))[0][64:128] == list(range(63, -1, -1))
+  assert run(OVERWRITE.format(flags=flags))[0][:64] == list(range(1, 65))
+
+
+def test_the_last_of_two_barriers_orders_device_memory() -> None:
+  both = f"{SHARED}); threadgroup_barrier({DEVICE}"
+  assert run(EXCHANGE.format(flags=both), groups=1)[0][64:128] == list(range(63, -1, -1))
+
+
+@pytest.mark.parametrize("flags", [SHARED, "mem_flags::mem_none", f"{SHARED}); threadgroup_barrier({SHARED}"])
+@pytest.mark.parametrize(
+  ("body", "message"),
+  [
+    (EXCHANGE, "reads byte [0-9]+ of p0, which thread [0-9]+ of group number 0 has written"),
+    (OVERWRITE, "changes byte [0-9]+ of p0, which thread [0-9]+ of group number 0 has read"),
+  ],
+)
+def test_a_barrier_that_does_not_order_device_memory(body: str, message: str, flags: str) -> None:
+  for backwards in (False, True):
+    with pytest.raises(Wrong, match=f"{message} with no barrier between that orders device memory"):
+      run(body.format(flags=flags), options=Options(backwards=backwards))
+
+
+@pytest.mark.parametrize("flags", [DEVICE, "mem_flags::mem_none"])
+def test_a_barrier_that_does_not_order_shared_memory(flags: str) -> None:
+  with pytest.raises(
+    Wrong, match="of m0, which thread .* has written with no barrier between that orders shared memory"
+  ):
+    run(SHARE.replace(SHARED, flags))
+  assert run(SHARE.replace(SHARED, f"{flags} | {SHARED}"))[0][:64] == list(range(63, -1, -1))
+
+
+def test_no_barrier_orders_what_other_workgroups_do() -> None:
+  """Nor does the message speak of one."""
+  body = f"threadgroup_barrier({SHARED});\n p0[lid.x] = gid.x;"
+  with pytest.raises(Wrong, match="which thread 0 of group number 0 has written with no barrier between$"):
+    run(body, groups=2)
+
+
 def test_the_same_value_by_several_threads_is_no_race() -> None:
   assert run("p0[lid.x / 2] = lid.x / 2;")[0][:32] == list(range(32))
 
