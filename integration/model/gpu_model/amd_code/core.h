@@ -30,7 +30,7 @@ constexpr int W = LANES, VECTORS = 256, FILES = 512 + 2;
 constexpr int VECTOR = 256, CONSTANT = 1 << 20, FLAT_SCRATCH = 102, VCC = 106, TTMP7 = 115, TTMP9 = 117, NUL = 124, M0 = 125, EXEC = 126;
 constexpr u64 ALL = W == 64 ? ~0ull : (1ull << (W & 63)) - 1;
 enum { NEG = 1, ABS = 2, HALF = 4, HIGH = 8, SEXT = 16 };                      // what is done to a source
-enum { CLAMP = 1, RESULT_HIGH = 2, KEEPS = 4, DPP_BOUND = 8, DPP_INACTIVE = 16, SIGNED = 32, RETURNS = 64, DPP8 = 128, VALU = 256, TRANS = 512, SALU = 1024, VMEM = 2048, SETTLES = 4096, LITERAL = 8192, DOT = 16384 };
+enum { CLAMP = 1, RESULT_HIGH = 2, KEEPS = 4, DPP_BOUND = 8, DPP_INACTIVE = 16, SIGNED = 32, RETURNS = 64, DPP8 = 128, VALU = 256, TRANS = 512, SALU = 1024, VMEM = 2048, SETTLES = 4096, LITERAL = 8192, DOT = 16384, PAST = 32768 };
 enum { TRANS_USE = 1, PRODUCT_USE = 2, STALE_SCALARS = 4, CLOSE = 8, FORWARDS = 16 };  // hazards that a chip has
 
 struct Op {
@@ -91,7 +91,9 @@ struct Wave {
   int signalled;
   bool waited;  // this instruction waited for something
   u64 steps;
-  u32 accesses[2], published[2];  // of global and of shared memory; those that others see since the last barrier
+  u32 accesses[2], offered[2], published[2];  // of global and of shared memory; those that were done when the wave came to
+                                              // a barrier, and, since the last barrier, for others
+  u32 fresh[32];  // of each wave of the workgroup, the accesses since which this wave's cache keeps nothing
   u32 s[128];
   u32 known_s[128];  // bits
   u8 busy_s[128];

@@ -40,7 +40,8 @@ FLAT, BUFFER = 1, 2
   SETTLES,
   LITERAL_USED,
   DOT,
-) = (1 << n for n in range(15))
+  PAST,
+) = (1 << n for n in range(16))
 FLOATS = dict(zip(range(240, 249), (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, 0.15915494309189532)))
 _KEEPS = re.compile(r"v_(fma|mad_[ui]16|div_fixup|min3|max3|med3|add_nc_i16|sub_nc_i16)")
 """Instructions of CDNA that leave the other half of a register as it is; the others clear it."""
@@ -115,6 +116,8 @@ class _Taken:
     name = self.name
     if name in IGNORED:
       return self.done("s_ignored")
+    if name in ("buffer_gl0_inv", "global_inv", "global_wbinv"):
+      return self.done("invalidate" if name == "buffer_gl0_inv" or self.past_cache() else "s_ignored")
     if " :: " in name:
       return self.dual()
     if name.startswith("s_"):
@@ -714,6 +717,12 @@ class _Taken:
       return self.atomic(atomic, self.layout.kinds["cpol"][0].startswith("CPol_GLC"), "vdata")
     return self.moved(rest, "vdata")
 
+  def past_cache(self) -> bool:
+    """Whether an access is for waves of the workgroup that have another cache too: GLC on RDNA 3; a scope above that
+    of a compute unit on RDNA 4."""
+    policy = self.values.get("cpol", 0)
+    return bool(policy >> 3 & 3 if self.family == "rdna4" else policy & 1)
+
   def moved(self, rest: str, data: str) -> list[Op]:
     """A load or a store of the data in a field."""
     self.access(rest)
@@ -738,6 +747,7 @@ class _Taken:
     kinds = [part for part in rest.split("_") if part[:1] in "biu" and part[1:].isdigit()]
     if len(kinds) != 1 or rest.split("_")[0] not in ("load", "store"):
       raise self.unknown()
+    self.op.flags |= PAST if self.past_cache() else 0
     self.op.bytes = int(kinds[0][1:]) // 8
     self.op.flags |= SIGNED if kinds[0][0] == "i" else 0
     self.op.offset2 = 2 if "d16_hi" in rest else 1 if "d16" in rest and rest.startswith("load") else 0

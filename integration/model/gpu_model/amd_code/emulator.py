@@ -118,7 +118,7 @@ class _Launch(ctypes.Structure):
     ("counted", ctypes.c_int64), ("logged", ctypes.c_int32), ("hazards", ctypes.c_int32),
     ("segmented", ctypes.c_int32), ("private_buffer", ctypes.c_int32), ("private_begin", ctypes.c_int32),
     ("private_offset", ctypes.c_int32), ("private_words", ctypes.c_uint32 * 4), ("private_base", ctypes.c_uint64),
-    ("wave_bytes", ctypes.c_uint32), ("waves", ctypes.c_uint32),
+    ("wave_bytes", ctypes.c_uint32), ("waves", ctypes.c_uint32), ("two_caches", ctypes.c_int32),
   ]  # fmt: skip
 
 
@@ -249,6 +249,8 @@ def _given(launch: Launch, family: str) -> _Launch:
   if properties & 0b100111 & ~segments or preload:
     raise Unknown(f"a descriptor with properties {properties:#x}, {preload:#x}")
   unified = family == "cdna" and launch.chip not in ("gfx900", "gfx908")
+  if unified and rsrc3 >> 16 & 1:
+    raise Unknown("a descriptor that has waves of a workgroup on several compute units (TG_SPLIT)")
   vectors = (8 if unified or properties >> 10 & 1 else 4) * ((rsrc1 & 63) + 1)
   accumulators = vectors if launch.chip == "gfx908" else 0
   if unified:  # one file, of which the part behind ACCUM_OFFSET is accumulators
@@ -267,6 +269,7 @@ def _given(launch: Launch, family: str) -> _Launch:
     ieee=rsrc1 >> 23 & 1, backwards=int(launch.backwards), most_steps=MOST_STEPS, hazards=_hazards(launch.chip),
     segmented=segmented, private_buffer=0 if segments & 1 else -1, private_begin=begin if segments >> 5 else -1,
     private_offset=offset if segmented and rsrc2 & 1 else -1,
+    two_caches=family != "cdna" and rsrc1 >> 29 & 1,
   )  # fmt: skip
   if segmented:
     _place_private(given, launch)

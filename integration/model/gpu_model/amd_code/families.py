@@ -15,12 +15,11 @@ COUNTERS = {
 """What waits for loads, stores, shared memory, and scalars."""
 IGNORED = frozenset(
   "s_delay_alu s_clause s_sendmsg s_set_inst_prefetch_distance s_inst_prefetch s_sleep "
-  "s_setprio s_wait_idle s_icache_inv s_dcache_inv s_dcache_wb buffer_gl0_inv buffer_gl1_inv buffer_wbl2 buffer_inv "
-  "buffer_invl2 buffer_wbinvl1 buffer_wbinvl1_vol "
-  "global_inv global_wb global_wbinv s_prefetch_inst s_prefetch_inst_pc_rel s_prefetch_data s_code_end "
-  "s_waitcnt_expcnt s_wait_expcnt".split()
+  "s_setprio s_wait_idle s_icache_inv s_dcache_inv s_dcache_wb buffer_gl1_inv buffer_wbl2 buffer_inv "
+  "buffer_invl2 buffer_wbinvl1 buffer_wbinvl1_vol global_wb s_prefetch_inst s_prefetch_inst_pc_rel "
+  "s_prefetch_data s_code_end s_waitcnt_expcnt s_wait_expcnt".split()
 )
-"""Hints, and what this machine, which has no caches, need not do."""
+"""Hints, and what this machine, whose caches keep nothing from one launch to the next, need not do."""
 _ALU = {
   "cdna": {
     r"v_(add|sub|subrev)_(u|i)(16|32)": r"v_\1_nc_\2\3", r"v_addc_co_u32": "v_add_co_ci_u32",

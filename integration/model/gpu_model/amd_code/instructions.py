@@ -374,9 +374,9 @@ LOGIC = {
 
 SPECIAL = {
   "v_nop": "", "s_nop": "w.clock += o.offset", "s_ignored": "", "s_endpgm": "w.state = 2",
-  "s_barrier": "w.state = 1", "s_barrier_signal": "w.signalled = 1",
+  "s_barrier": "offer(w); w.state = 1", "s_barrier_signal": "offer(w); w.signalled = 1",
   "s_barrier_wait": 'if (!w.signalled) fault("it waits for a barrier that it did not signal"); w.state = 1',
-  "s_waitcnt": "waited(w, o)", "s_wait_alu": "dependences(w, o.offset)",
+  "invalidate": "invalidate(w)", "s_waitcnt": "waited(w, o)", "s_wait_alu": "dependences(w, o.offset)",
   "s_branch": "goes_to(w, o)", "s_cbranch_scc0": "if (!carry_of(w)) goes_to(w, o)",
   "s_cbranch_scc1": "if (carry_of(w)) goes_to(w, o)", "s_cbranch_vccz": "if (vccz(w)) goes_to(w, o)",
   "s_cbranch_vccnz": "if (!vccz(w)) goes_to(w, o)", "s_cbranch_execz": "if (!w.exec) goes_to(w, o)",

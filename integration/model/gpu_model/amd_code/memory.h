@@ -2,7 +2,10 @@
 //
 // A byte's mark says who wrote it last and who read it, with the number of that access among the wave's. An access of
 // another wave is ordered behind that if a barrier was in between, and the access had been waited for before the
-// barrier.
+// barrier. LLVM's "Memory Model", workgroup scope: on CDNA, and on RDNA in compute unit mode, the waves of a workgroup have
+// one cache, which keeps their vector accesses to global memory in order, so that nobody waits for those. In RDNA's
+// workgroup processor mode they may have different ones: a load behind the barrier reads what another wave stored if this
+// wave has invalidated its cache since, or if the load goes past that.
 
 struct Mark {
   u32 writer, written, reader, read;
@@ -33,6 +36,7 @@ struct Launch {
   u32 private_words[4];
   u64 private_base;
   u32 wave_bytes, waves;
+  i32 two_caches;  // of global memory: waves of a workgroup have one or the other
 };
 
 struct Group {
@@ -80,6 +84,15 @@ static bool before(Wave& w, u32 who, u32 when, bool shared) {
 
 enum Kind { READ, WRITE, UPDATE };
 
+// Whether this wave's cache may have what was there before what `who` did, which comes before what the wave does now.
+static bool old_in_cache(Wave& w, u32 who, u32 when) {
+  return w.launch->two_caches && !(w.op->flags & PAST) && !(who & ATOMIC) && w.fresh[(who - 1) % 32] < when;
+}
+
+static void invalidate(Wave& w) {
+  for (Wave* other : w.group->waves) w.fresh[other->number] = other->published[0];
+}
+
 static void race(Wave& w, const Mark& m, u64 place, const char* what, bool shared, u32 who) {
   std::string where = shared ? "byte " + std::to_string(place) + " of shared memory" : "";
   if (!shared) {
@@ -107,6 +120,9 @@ static void touch(Wave& w, Mark* m, u64 place, int bytes, Kind kind, const u8* n
     if (m->writer && m->writer != mark && !(kind != WRITE && m->writer & ATOMIC) && !same &&
         !before(w, m->writer, m->written, shared))
       race(w, *m, place + n, kind == READ ? "is read, and" : "is written, and", shared, m->writer);
+    if (kind == READ && !shared && m->writer && m->writer != mine && old_in_cache(w, m->writer, m->written))
+      fault("the byte at %#llx is read, and wave %u of workgroup %u wrote it: the wave's cache may have what was there before, and is to be invalidated behind the barrier",
+            (unsigned long long)(place + n), (m->writer - 1) % 32, (m->writer - 1) / 32);
     if (kind == WRITE && m->writer == mine && m->written == w.accesses[shared] && !same)
       fault("two lanes write different values to %s %llu", shared ? "byte" : "the byte at", (unsigned long long)(place + n));
     if (kind != READ) {

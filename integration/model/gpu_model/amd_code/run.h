@@ -126,6 +126,7 @@ static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int
   w.launch = &l, w.group = &g, w.number = number;
   w.pc = w.here = 0, w.waited = false, w.state = w.signalled = 0, w.steps = 0, w.scc = 0;
   w.accesses[0] = w.accesses[1] = w.published[0] = w.published[1] = w.sends = 0;
+  memset(w.fresh, 0, sizeof w.fresh);
   w.scc_known = false;
   w.clock = 1000;
   memset(w.known_s, 0, sizeof w.known_s), memset(w.busy_s, 0, sizeof w.busy_s);
@@ -164,13 +165,17 @@ static void start(Wave& w, Launch& l, Group& g, int number, u32 total, const int
   w.valu_v[0] = 0;  // by no instruction
 }
 
-static void published(Wave& w) {
-  for (int n = 0; n < 2; n++) w.published[n] = w.accesses[n];
-  for (auto& q : w.queues)
+// A wave comes to a barrier: of its accesses, those are done for the others that it has waited for, and those that a cache
+// of all of them keeps in order.
+static void offer(Wave& w) {
+  for (int n = 0; n < 2; n++) w.offered[n] = w.accesses[n];
+  for (int n = w.launch->two_caches ? LOADS : SHARED; n < COUNTERS; n++) {
+    const Queue& q = w.queues[n];
     for (size_t k = q.head; k < q.list.size(); k++) {
-      u32& done = w.published[q.list[k].shared];
+      u32& done = w.offered[q.list[k].shared];
       done = std::min(done, q.list[k].number - 1);
     }
+  }
 }
 
 // Which wave ran which instruction, in order, for launches that ask for it: the wave's number, and the byte of the code.
@@ -265,7 +270,7 @@ extern "C" int run(Launch* l, Program* p) {
             if (w->state == 1) now = w;
           fault("some waves of a workgroup wait at a barrier, and others are done");
         }
-        for (Wave* w : g.waves) published(*w), w->signalled = 0;
+        for (Wave* w : g.waves) std::copy(w->offered, w->offered + 2, w->published), w->signalled = 0;
         g.phase++;
       }
     }
