@@ -36,7 +36,7 @@ from tiny_codegen.errors import opt_error as _error
 from tiny_codegen.instructions.dot_product import DotProduct
 from tiny_codegen.kernel.dependences import carried_loops, updates
 from tiny_codegen.kernel.loops import CLOSERS, extent, kind, loops_of, named_loop, next_loop_id, parts_of, replace_loop
-from tiny_codegen.kernel.memory import filled_in_each, gated, space_of
+from tiny_codegen.kernel.memory import filled_in_each, gated
 from tiny_codegen.kernel.threads import check_workgroup
 from tiny_codegen.lower.reduce import identity
 from tiny_codegen.lower.workgroups import globals_from_loops, lower_workgroups
@@ -45,7 +45,7 @@ from tiny_codegen.matrix.tensor_cores import closers_of, use_tensor_core
 from tiny_codegen.staging.stage import keep_tiles, lower_stage, stage_operand, stage_twins
 from tiny_codegen.target import Target
 from tiny_codegen.tiling.k_blocking import block_sum
-from tiny_uop import Accumulate, AddrSpace, AxisType, Ops, Opt, OptOps, UOp, simplify
+from tiny_uop import Accumulate, AxisType, Ops, Opt, OptOps, UOp, simplify
 from tiny_uop.graph import rebuild
 
 INNER = {
@@ -233,8 +233,6 @@ def _pad(root: UOp, opt: Opt, target: Target) -> UOp:
     return root
   valid = padded < size
   root = replace_loop(root, loop, padded, (padded,))
-  if any(u.op is Ops.STORE and padded in u.ranges and space_of(u.src[0]) is AddrSpace.LOCAL for u in root.toposort):
-    raise _error(opt, f"loop {opt.axis} fills local memory, which has no room for more: pad before STAGE")
 
   def change(_: UOp, u: UOp) -> UOp | None:
     if (u.op is Ops.LOAD and padded in u.src[0].src[1].ranges) or (u.op is Ops.STORE and padded in u.ranges):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tiny_codegen.kernel.expressions import all_of, number, stride
 from tiny_codegen.kernel.loops import THREADS, extent, in_order, kind
-from tiny_codegen.kernel.memory import space_of
+from tiny_codegen.kernel.memory import gate_of, space_of
 from tiny_codegen.kernel.threads import HardwareAxis, refilling_loops
 from tiny_uop import AddrSpace, AxisType, Ops, UOp, dtypes, simplify
 from tiny_uop.graph import memory_of
@@ -15,9 +15,11 @@ from tiny_uop.graph import memory_of
 MOST_UNROLLED = 8  # reads of a thread
 
 
-def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: Sequence[HardwareAxis]) -> UOp:
-  """Local memory once `value` is at `offset` for all iterations of `loops`. `threads` are the axes of the workgroup:
-  those that the value does not depend on would all write all of it, so they share the work."""
+def filled(
+  memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: Sequence[HardwareAxis], gate: UOp | None = None
+) -> UOp:
+  """Local memory once `value` is at `offset` for all iterations of `loops` for which a gate holds. `threads` are the
+  axes of the workgroup: those that the value does not depend on would all write all of it, so they share the work."""
   around = refilling_loops(value, loops)
   # the threads that still read the last tile have to be through before it is overwritten
   ready = memory.after(UOp(Ops.BARRIER, dtypes.void, tuple(around))) if threads and around else memory.after(*around)
@@ -26,7 +28,8 @@ def filled(memory: UOp, offset: UOp, value: UOp, loops: Sequence[UOp], threads: 
     [axis for axis in threads if value.ranges.isdisjoint(axis)],
   )
   offset, value = (simplify(u.substitute(changes)) for u in (offset, value))
-  store = ready.index(offset, needed).store(value)
+  gates = [u for u in (needed, None if gate is None else simplify(gate.substitute(changes))) if u is not None]
+  store = ready.index(offset, all_of(gates)).store(value)
   places = [*[changes.get(loop, loop) for loop in loops], *([] if needed is None else [needed])]
   inside = list(dict.fromkeys([r for u in places for r in in_order(u.ranges)]))
   own = in_reading_order([r for r in inside if kind(r) not in THREADS], value)
@@ -46,7 +49,7 @@ def shared_fill(u: UOp, threads: Sequence[HardwareAxis]) -> UOp:
   """The same local memory, filled by all threads together."""
   end = u.src[1]
   place, value = end.src[0].src
-  return filled(u.src[0], place.src[1], value, end.src[1:], threads)
+  return filled(u.src[0], place.src[1], value, end.src[1:], threads, gate_of(place))
 
 
 def in_reading_order(loops: list[UOp], value: UOp) -> list[UOp]:
