@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from tiny_onnx.errors import ModelError, UnsupportedOps
 from tiny_onnx.limits import Limits
 from tiny_onnx.qdq import with_integers
 from tiny_onnx.registry import Call, Implementation, find
-from tiny_onnx.values import Host, Narrow, Value, boxed, elem_of, shape_of, tensor_of
+from tiny_onnx.signatures import check, checked_value
+from tiny_onnx.values import Host, Narrow, Value, boxed, describe, elem_of, shape_of, tensor_of
 from tiny_onnx.weights import Weights, dense_of, host_of_proto
 from tiny_tensor import Tensor
 from tiny_tensor.jit import JitError
@@ -25,6 +27,13 @@ from tiny_uop import UOp
 
 MOST_ON_HOST = 4096
 """Elements of an array that is computed on the host; larger ones are computed on the device."""
+
+MOST_OF_A_MESSAGE = 400
+"""Characters that an error says of a node's inputs and attributes."""
+
+OF_SCHEMAS = frozenset((schema.domain, schema.name) for schema in defs.get_all_schemas())
+WITH_SCHEMAS = frozenset(domain for domain, _ in OF_SCHEMAS)
+"""Operators that have a schema, and their domains: what they do depends on the version that a model imports."""
 
 UNDONE = (JitError, ModelError)
 """Errors that go to the caller as they are."""
@@ -77,6 +86,8 @@ class Node:
   """That graph, where it is the same for all inputs."""
   constant: bool = False
   """Whether every input is a constant of the model."""
+  needed: frozenset[int] = frozenset()
+  """Places of the inputs that need a value."""
 
   def __str__(self) -> str:
     return f"node {self.call.name!r} ({self.call.op_type} version {self.call.version})"
@@ -130,7 +141,7 @@ class Graph:
         raise placed from error
       raise
     except Exception as error:
-      failed = ModelError(f"{node}: {type(error).__name__}: {error}")
+      failed = ModelError(f"{node} cannot be computed of {_given(node, inputs)}: {type(error).__name__}: {error}")
       failed.placed = True  # type: ignore[attr-defined]
       raise failed from error
     if run.watch is not None:
@@ -167,6 +178,14 @@ class Graph:
         value.realize()
 
 
+def _given(node: Node, inputs: Sequence[Value]) -> str:
+  """The inputs and attributes of a node in words, for errors of which the operator says no more."""
+  values = ", ".join(f"{name or 'nothing'}: {describe(x)}" for name, x in zip(node.inputs, inputs)) or "no inputs"
+  attributes = {name: x for name, x in node.call.attributes.items() if x is not None}
+  text = f"{values}; attributes {attributes}" if attributes else values
+  return text if len(text) <= MOST_OF_A_MESSAGE else f"{text[:MOST_OF_A_MESSAGE]}…"
+
+
 def evaluate(node: Node, inputs: list[Value], run: Run, scope: Scope) -> list[Value]:
   """The outputs of a node."""
   row = node.implementation
@@ -176,6 +195,8 @@ def evaluate(node: Node, inputs: list[Value], run: Run, scope: Scope) -> list[Va
     return body.compute(inputs, run)
   call = replace(node.call, run=run, scope=scope) if node.call.graphs or row.scoped else node.call
   found: Any
+  for place in node.needed:
+    checked_value(place, inputs[place])
   given = [x for x in inputs if x is not None]
   if row.host is not None and given and all(_small(x) for x in given):
     found = row.host(call, *[x.array if isinstance(x, Host) else None for x in inputs])
@@ -231,7 +252,7 @@ class Compiler:
   def __init__(
     self, opsets: Mapping[str, int], functions: Iterable[FunctionProto], weights: Weights, limits: Limits
   ) -> None:
-    self.opsets = {_domain(d): v for d, v in opsets.items()}
+    self.opsets = _opsets(opsets.items())
     self.functions = {(_domain(f.domain), f.name, f.overload): f for f in functions}
     self.weights, self.limits = weights, limits
     self.count = 0
@@ -277,8 +298,15 @@ class Compiler:
     domain, name = _domain(proto.domain), proto.name or f"{proto.op_type}_{index}"
     local = self.functions.get((domain, proto.op_type, proto.overload))
     opset = opsets.get(domain)
+    if opset is None and local is None and domain in WITH_SCHEMAS:
+      raise ModelError(
+        f"node {name!r} ({proto.op_type}): opset_import has no version of domain {domain!r}: {dict(opsets)}"
+      )
     schema = None if local is not None or opset is None else _schema(proto.op_type, opset, domain)
     version = schema.since_version if schema else opset or 1
+    later = schema is None and (domain, proto.op_type) in OF_SCHEMAS  # it is there in another version only
+    row = None if local is not None or later else find(domain, proto.op_type, version)
+    needed = frozenset[int]() if local is not None else check(proto, schema, row, domain)
     attributes = dict(_defaults(schema)) if schema else {}
     graphs: dict[str, Graph] = {}
     for attribute in proto.attribute:
@@ -288,9 +316,8 @@ class Compiler:
         attributes[attribute.name] = attribute_value(attribute, self.weights, self.limits)
     call = Call(name, proto.op_type, domain, version, attributes, tuple(proto.output), graphs)
     inputs = tuple(proto.input)
-    row = None if local is not None else find(domain, proto.op_type, version)
     fixed = not graphs and (row is None or not row.random) and all(x in constant for x in inputs if x)
-    node = Node(call, inputs, row, constant=fixed)
+    node = Node(call, inputs, row, constant=fixed, needed=needed)
     if row is not None:
       return node
     if local is not None:
@@ -334,9 +361,9 @@ class Compiler:
   ) -> Graph:  # fmt: skip
     """The body of a function, with the attributes of the node that calls it."""
     self._deeper(depth + 1)
-    inner = {"": opsets.get("", defs.onnx_opset_version())} | {
-      _domain(o.domain): o.version for o in function.opset_import
-    }
+    inner = {"": opsets.get("", defs.onnx_opset_version())} | _opsets(
+      (o.domain, o.version) for o in function.opset_import
+    )
     given = {a.name: a for a in function.attribute_proto} | {a.name: a for a in proto.attribute}
     for name, value in (defaults or {}).items():
       if name not in given and value is not None and name in function.attribute:
@@ -367,11 +394,22 @@ def _domain(domain: str) -> str:
   return "" if domain == "ai.onnx" else domain
 
 
+def _opsets(imports: Iterable[tuple[str, int]]) -> dict[str, int]:
+  """Domain → version of its operators. Raises ModelError for a number that is no version."""
+  found: dict[str, int] = {}
+  for domain, version in imports:
+    if not 1 <= version < 1 << 31:
+      raise ModelError(f"opset_import: domain {domain!r} has version {version}, expected 1 or a later one")
+    found[_domain(domain)] = version
+  return found
+
+
+@lru_cache(4096)
 def _schema(name: str, opset: int, domain: str) -> Any:
   """The schema that holds for an operator in an opset, None if there is none. Stubs lack the bodies of functions."""
   try:
     return defs.get_schema(name, opset, domain)
-  except defs.SchemaError:
+  except (defs.SchemaError, TypeError):  # a name that is not UTF-8 is read as bytes
     return None
 
 

@@ -113,6 +113,8 @@ class Model:
     self.variables: dict[str, UOp] = {name: Variable(name, *bounds) for name, bounds in (sizes or {}).items()}
     """The symbolic sizes that calls are captured for once and for all."""
     self.opsets = {o.domain: o.version for o in proto.opset_import}
+    if not self.opsets and proto.ir_version < 3:
+      self.opsets = {"": 1}  # before there were others
     compiler = Compiler(self.opsets, proto.functions, Weights(folder, limits), limits)
     self.graph: Graph = compiler.model_graph(proto.graph)
     initialised = self.graph.constants.keys()
@@ -217,7 +219,9 @@ class Model:
 
   def _with_room(self, name: str, value: Tensor, bound: Mapping[str, UOp]) -> Tensor:
     """An input with room for the largest sizes, so that all calls have one shape."""
-    shape = (self.inputs | self.optional_inputs)[name].shape or ()
+    shape = (self.inputs | self.optional_inputs)[name].shape
+    if shape is None:
+      return value
     whole = [
       int(self.variables[s].vmax) if isinstance(s, str) and s in bound else n for s, n in zip(shape, value.shape)
     ]

@@ -7,14 +7,18 @@ version. Versions are those of the schemas: of the model's opset, the schema tha
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from tiny_onnx.errors import ModelError
 
 if TYPE_CHECKING:
   from tiny_onnx.graph import Graph, Run, Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K")
+V = TypeVar("V")
 
 ONNX, TRAINING = "", "ai.onnx.preview.training"
 
@@ -94,10 +98,45 @@ class Call:
     return self.attributes.get(name)
 
   def get(self, name: str, default: Any) -> Any:
-    """An attribute, `default` where neither the node nor the schema says."""
+    """An attribute, `default` where neither the node nor the schema says. Raises ModelError for one of another type
+    than the default's: operators without a schema have nothing else that says it."""
     found = self.attributes.get(name)
-    return default if found is None else found
+    if found is None or default is None:
+      return default if found is None else found
+    if isinstance(default, (list, tuple)):
+      item = next((type(x) for x in default if isinstance(x, (int, float, str))), object)
+      fits = isinstance(found, list) and all(_is(x, item) for x in found)
+    else:
+      fits = _is(found, type(default))
+    if not fits:
+      raise ModelError(f"attribute {name!r} is {found!r}, expected one like {default!r}")
+    return found
+
+  def given(self, name: str, kind: type[V]) -> V | None:
+    """An attribute of this type, None where the node does not say. Raises ModelError for one of another type."""
+    found = self.attributes.get(name)
+    if found is not None and not _is(found, kind):
+      raise ModelError(f"attribute {name!r} is {found!r}, expected {kind.__name__}")
+    return found
+
+  def need(self, name: str, kind: type[V]) -> V:
+    """An attribute of this type. Raises ModelError where there is none."""
+    found = self.given(name, kind)
+    if found is None:
+      raise ModelError(f"attribute {name!r} is missing: {kind.__name__} expected")
+    return found
+
+  def choice(self, name: str, known: Mapping[K, V], default: K | None = None) -> V:
+    """What an attribute, one of few words or numbers, stands for. Raises ModelError for any other."""
+    found = self.get(name, default)
+    if found not in known:
+      raise ModelError(f"attribute {name!r} is {found!r}, expected one of {', '.join(map(repr, known))}")
+    return known[found]
 
   def wants(self, place: int) -> bool:
     """Whether the output at this place is taken."""
     return place < len(self.outputs) and bool(self.outputs[place])
+
+
+def _is(found: Any, kind: type) -> bool:
+  return isinstance(found, (int, float) if kind is float else int if kind is bool else kind)

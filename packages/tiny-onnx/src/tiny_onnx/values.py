@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -27,16 +27,31 @@ T = TensorProto
 MOST_OF_AN_ARRAY = 1 << 24
 """Elements of arrays that operators make on the host: places to read from, weights of a resize."""
 
-DTYPES: dict[int, DType] = {
+V = TypeVar("V")
+
+
+def elem_name(elem: int) -> str:
+  """The name of an element type: `FLOAT`, `INT4`, …"""
+  return TensorProto.DataType.Name(elem) if elem in TensorProto.DataType.values() else f"type {elem}"
+
+
+class ByElem(dict[int, V]):
+  """A table by element type. Raises ModelError for an element type that it does not have."""
+
+  def __missing__(self, elem: int) -> V:
+    raise ModelError(f"element type {elem_name(elem)}: expected one of {', '.join(map(elem_name, self))}")
+
+
+DTYPES: dict[int, DType] = ByElem({
   T.FLOAT: dtypes.float32, T.DOUBLE: dtypes.float64, T.FLOAT16: dtypes.float16, T.BFLOAT16: dtypes.bfloat16,
   T.INT8: dtypes.int8, T.INT16: dtypes.int16, T.INT32: dtypes.int32, T.INT64: dtypes.int64, T.UINT8: dtypes.uint8,
   T.UINT16: dtypes.uint16, T.UINT32: dtypes.uint32, T.UINT64: dtypes.uint64, T.BOOL: dtypes.bool,
-}  # fmt: skip
+})  # fmt: skip
 """Element types of ONNX that tensors have."""
 
 ELEM_TYPES = {dtype: elem for elem, dtype in DTYPES.items()}
 
-ARRAY_DTYPES: dict[int, np.dtype[Any]] = {
+ARRAY_DTYPES: dict[int, np.dtype[Any]] = ByElem({
   **{elem: np.dtype(ml_dtypes.bfloat16 if d is dtypes.bfloat16 else d.name) for elem, d in DTYPES.items()},
   T.STRING: np.dtype(object),
   T.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn), T.FLOAT8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
@@ -44,7 +59,7 @@ ARRAY_DTYPES: dict[int, np.dtype[Any]] = {
   T.FLOAT8E8M0: np.dtype(ml_dtypes.float8_e8m0fnu), T.FLOAT4E2M1: np.dtype(ml_dtypes.float4_e2m1fn),
   T.INT4: np.dtype(ml_dtypes.int4), T.UINT4: np.dtype(ml_dtypes.uint4),
   T.INT2: np.dtype(ml_dtypes.int2), T.UINT2: np.dtype(ml_dtypes.uint2),
-}  # fmt: skip
+})  # fmt: skip
 """Element types of ONNX → NumPy's."""
 
 NARROW_INTS: dict[int, tuple[int, int, DType]] = {
@@ -59,11 +74,6 @@ NARROW_FLOATS: dict[int, int] = {
 """Floats of a byte or less → their bits."""
 
 NATIVE_FLOAT8 = {dtypes.fp8e4m3: T.FLOAT8E4M3FN, dtypes.fp8e5m2: T.FLOAT8E5M2}
-
-
-def elem_name(elem: int) -> str:
-  """The name of an element type: `FLOAT`, `INT4`, …"""
-  return TensorProto.DataType.Name(elem) if elem in TensorProto.DataType.values() else f"type {elem}"
 
 
 def elem_of_array(array: np.ndarray[Any, Any]) -> int:
@@ -281,6 +291,14 @@ def checked_count(count: Any, what: str) -> Any:
   if not isinstance(count, UOp) and count > MOST_OF_AN_ARRAY:
     raise ModelError(f"{what}: {count} elements, and at most {MOST_OF_AN_ARRAY} are possible here")
   return count
+
+
+def checked_rank(value: Value, rank: int, what: str) -> tuple[Any, ...]:
+  """The shape of `value`. Raises ModelError for another number of axes."""
+  shape = shape_of(value)
+  if len(shape) != rank:
+    raise ModelError(f"{what}: {rank} axes were expected, found shape {shape}")
+  return shape
 
 
 def boxed(value: Any) -> np.ndarray[Any, Any]:

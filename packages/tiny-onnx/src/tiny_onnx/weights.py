@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from tiny_onnx.errors import ModelError
 from tiny_onnx.limits import Limits
 from tiny_onnx.values import ARRAY_DTYPES, DTYPES, Host, Value, elem_name
 from tiny_tensor import Tensor, dtypes
+
+MOST_AXES = 64
+"""Axes of a NumPy array."""
 
 MOST_ELEMENTS_OF_A_CONSTANT = 1024
 """Elements of a constant that is known on the host."""
@@ -35,7 +39,7 @@ class Weights:
   def _external(self, proto: TensorProto) -> Value:
     """A tensor whose bytes lie in another file, mapped. Raises ModelError for files outside of the model's folder."""
     where = {entry.key: entry.value for entry in proto.external_data}
-    name = where.get("location", "")
+    name = os.fsdecode(where.get("location", ""))  # what is not UTF-8 is read as bytes
     if self.folder is None:
       raise ModelError(f"{proto.name!r} lies in the file {name!r}: give load() the path of the model, not its bytes")
     path = inside(self.folder, name)
@@ -66,10 +70,15 @@ def inside(folder: Path, name: str) -> Path:
   """The file of this name in a folder. Raises ModelError for one that is elsewhere, by `..`, links or a full path."""
   if not name or "\0" in name or Path(name).is_absolute() or ".." in name.replace("\\", "/").split("/"):
     raise ModelError(f"external data {name!r}: a relative path inside of the model's folder was expected")
-  path, root = (folder / name).resolve(), folder.resolve()
+  root = folder.resolve()
+  try:
+    path = (folder / name).resolve()
+    found = path.is_file()
+  except OSError as error:  # a name that is too long, links that go in circles
+    raise ModelError(f"external data {name!r}: {error.strerror}") from error
   if not path.is_relative_to(root):
     raise ModelError(f"external data {name!r} lies outside of the model's folder")
-  if not path.is_file():
+  if not found:
     raise ModelError(f"external data {name!r}: there is no such file in {root}")
   return path
 
@@ -84,6 +93,12 @@ def byte_size(proto: TensorProto, limits: Limits) -> int:
     raise ModelError(f"tensor {proto.name!r} has a negative size: {list(proto.dims)}")
   kind = elem_name(proto.data_type)
   bits = 4 if kind in ("INT4", "UINT4", "FLOAT4E2M1") else 2 if kind in ("INT2", "UINT2") else 0
+  if len(proto.dims) > MOST_AXES:
+    raise ModelError(f"tensor {proto.name!r} has {len(proto.dims)} axes, and at most {MOST_AXES} are possible")
+  if math.prod(max(d, 1) for d in proto.dims) > limits.tensor_bytes:  # of which some may be beside a size of 0
+    raise ModelError(
+      f"tensor {proto.name!r} of shape {list(proto.dims)} passes {limits.tensor_bytes} bytes (Limits.tensor_bytes)"
+    )
   count = math.prod(proto.dims)
   size = (count * bits + 7) // 8 if bits else count * ARRAY_DTYPES[proto.data_type].itemsize
   if size > limits.tensor_bytes:

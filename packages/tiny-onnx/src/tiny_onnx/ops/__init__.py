@@ -7,7 +7,6 @@ from tiny_onnx.ops import (
   control,
   elementwise,
   image,
-  loss,
   ml,
   neural,
   quantised,
@@ -19,9 +18,10 @@ from tiny_onnx.ops import (
   signal,
   strings,
   training,
+  trees,
 )
 
 __all__ = [
-  "attention", "casts", "contrib", "control", "elementwise", "image", "loss", "ml", "neural", "quantised", "random",
-  "recurrent", "reduction", "sequences", "shape", "signal", "strings", "training",
+  "attention", "casts", "contrib", "control", "elementwise", "image", "ml", "neural", "quantised", "random",
+  "recurrent", "reduction", "sequences", "shape", "signal", "strings", "training", "trees",
 ]  # fmt: skip

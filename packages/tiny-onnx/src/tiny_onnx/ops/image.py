@@ -15,7 +15,7 @@ from tiny_onnx.errors import ModelError
 from tiny_onnx.ops.shape import axes_of
 from tiny_onnx.pictures import decoded
 from tiny_onnx.registry import Call, op
-from tiny_onnx.values import Host, Value, checked_count, host_of, ints_of, shape_of, tensor_of
+from tiny_onnx.values import Host, Value, checked_count, checked_rank, host_of, ints_of, shape_of, tensor_of
 from tiny_tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]
@@ -219,7 +219,7 @@ def resized(
 def resize(call: Call, x: Value, roi: Value = None, scales: Value = None, sizes: Value = None) -> Tensor:
   t = tensor_of(x)
   axes = axes_of(call, None, t.ndim)
-  factors = None if scales is None or host_of(scales).size == 0 else [float(s) for s in host_of(scales)]
+  factors = None if scales is None or host_of(scales).size == 0 else [float(s) for s in host_of(scales).reshape(-1)]
   wanted = None if sizes is None else ints_of(sizes)
   return resized(call, t, None if roi is None else host_of(roi), factors, wanted, axes)
 
@@ -228,7 +228,7 @@ def resize(call: Call, x: Value, roi: Value = None, scales: Value = None, sizes:
 @op("Resize", 10, raw=True, needs=(1,))
 def resize_by_scales(call: Call, x: Value, scales: Value) -> Tensor:
   t = tensor_of(x)
-  return resized(call, t, None, [float(s) for s in host_of(scales)], None, range(t.ndim))
+  return resized(call, t, None, [float(s) for s in host_of(scales).reshape(-1)], None, range(t.ndim))
 
 
 @op("Upsample", 7)
@@ -355,6 +355,9 @@ def affine_grid(call: Call, theta: Tensor, size: Tensor) -> Tensor:
 def roi_align(call: Call, x: Value, rois: Value, batches: Value) -> Tensor:
   """Averages or maxima of points in the cells of boxes, read between elements (He et al. 2017)."""
   t, boxes = tensor_of(x), host_of(rois).astype(np.float64)
+  checked_rank(t, 4, "images")
+  if checked_rank(rois, 2, "boxes")[1] != 4:
+    raise ModelError(f"boxes have 4 numbers each, found shape {boxes.shape}")
   half = (
     call.get("coordinate_transformation_mode", "output_half_pixel" if call.version < 16 else "half_pixel")
     == "half_pixel"
@@ -441,6 +444,11 @@ def non_max_suppression(
 ) -> Value:
   """(batch, class, box) of the boxes that are kept: by falling score, without those that overlap too much."""
   corners, points = host_of(boxes).astype(np.float64), host_of(scores)
+  if corners.ndim != 3 or points.ndim != 3 or (len(points), points.shape[2], 4) != corners.shape:
+    raise ModelError(
+      f"boxes of shape (batches, boxes, 4) and scores of (batches, classes, boxes) were expected, "
+      f"found {corners.shape} and {points.shape}"
+    )
   if call["center_point_box"]:
     x, y, w, h = np.moveaxis(corners, -1, 0)
     corners = np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], -1)

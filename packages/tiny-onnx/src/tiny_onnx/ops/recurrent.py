@@ -8,6 +8,7 @@ from typing import Any
 
 from tiny_onnx.errors import ModelError
 from tiny_onnx.registry import Call, op
+from tiny_onnx.values import checked_rank, shape_of
 from tiny_tensor import Tensor, dtypes
 
 Activation = Callable[[Tensor], Tensor]
@@ -81,9 +82,16 @@ Product = Callable[[Tensor], Tensor]
 """Rows times the weights of one direction."""
 
 
-def products(weights: Tensor) -> list[Product]:
+def of_directions(weights: Tensor, directions: int) -> list[Tensor]:
+  """The weights of each direction. Raises ModelError where they are not (directions, results, terms)."""
+  if checked_rank(weights, 3, "weights of (directions, results, terms)")[0] != directions:
+    raise ModelError(f"weights of {directions} directions were expected, found shape {tuple(weights.shape)}")
+  return [weights[d] for d in range(directions)]
+
+
+def products(weights: Tensor, directions: int) -> list[Product]:
   """Products with the weights of each direction, which are (directions, results, terms)."""
-  return [partial(lambda w, x: x.matmul(w.transpose(0, 1)), weights[d]) for d in range(weights.shape[0])]
+  return [partial(lambda w, x: x.matmul(w.transpose(0, 1)), of_one) for of_one in of_directions(weights, directions)]
 
 
 def recurrent(
@@ -94,6 +102,7 @@ def recurrent(
 
   `make(direction, recurrent bias)` gives the step. With `split_bias` the recurrent bias is not added to the input's.
   """
+  checked_rank(x, 3, "an input of (steps, batches, numbers)")
   batch_first = bool(call["layout"])
   if batch_first:
     x, states = x.transpose(0, 1), [None if s is None else s.transpose(0, 1) for s in states]
@@ -148,14 +157,13 @@ def rnn(
   call: Call, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None, lengths: Tensor | None = None,
   h: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-  functions, clip = activations(call, ["Tanh"], w.shape[0]), clipped(call)
-
-  again = products(r)
+  count = shape_of(w)[0]
+  functions, clip, again = activations(call, ["Tanh"], count), clipped(call), products(r, count)
 
   def make(d: int, back: Tensor | None) -> Step:
     return lambda row, state: [functions[d][0](clip(row + again[d](state[0])))]
 
-  outputs, (last,) = recurrent(call, x, products(w), r.shape[-1], bias, lengths, [h], make, 1, False)
+  outputs, (last,) = recurrent(call, x, products(w, count), r.shape[-1], bias, lengths, [h], make, 1, False)
   return outputs, last
 
 
@@ -164,11 +172,13 @@ def gru(
   call: Call, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None, lengths: Tensor | None = None,
   h: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-  functions, clip = activations(call, ["Sigmoid", "Tanh"], w.shape[0]), clipped(call)
+  count = shape_of(w)[0]
+  functions, clip, inputs = activations(call, ["Sigmoid", "Tanh"], count), clipped(call), products(w, count)
+  again = of_directions(r, count)
   hidden, reset_after = r.shape[-1], bool(call["linear_before_reset"])
 
   def make(d: int, back: Tensor | None) -> Step:
-    (f, g), rd = functions[d], r[d]
+    (f, g), rd = functions[d], again[d]
     gates, new = rd[: 2 * hidden].transpose(0, 1), rd[2 * hidden :].transpose(0, 1)
     gates_bias = 0 if back is None else back[: 2 * hidden]
     new_bias: Any = 0 if back is None else back[2 * hidden :]
@@ -183,7 +193,7 @@ def gru(
 
     return step
 
-  outputs, (last,) = recurrent(call, x, products(w), hidden, bias, lengths, [h], make, 3, True)
+  outputs, (last,) = recurrent(call, x, inputs, hidden, bias, lengths, [h], make, 3, True)
   return outputs, last
 
 
@@ -192,7 +202,9 @@ def lstm(
   call: Call, x: Tensor, w: Tensor, r: Tensor, bias: Tensor | None = None, lengths: Tensor | None = None,
   h: Tensor | None = None, c: Tensor | None = None, peepholes: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-  return long_short(call, x, products(w), products(r), r.shape[-1], bias, lengths, h, c, peepholes)
+  return long_short(
+    call, x, products(w, shape_of(w)[0]), products(r, shape_of(w)[0]), r.shape[-1], bias, lengths, h, c, peepholes
+  )
 
 
 def long_short(

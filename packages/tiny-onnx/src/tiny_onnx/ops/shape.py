@@ -157,7 +157,7 @@ def range_(call: Call, start: Value, limit: Value, delta: Value) -> Value:
 
 def reshape_array(call: Call, x: Array, shape: Array | None = None) -> Array:
   return x.reshape(
-    new_shape(x.shape, [int(s) for s in (call["shape"] if shape is None else shape)], bool(call["allowzero"]))
+    new_shape(x.shape, call["shape"] if shape is None else ints_of(Host(shape)), bool(call["allowzero"]))
   )
 
 
@@ -299,7 +299,11 @@ def tile_axis(call: Call, x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
   return x.repeat(*times)
 
 
-@op("Concat", raw=True, host=lambda call, *arrays: np.concatenate(arrays, call.get("axis", 1)))
+def concat_arrays(call: Call, *arrays: Array) -> Array:
+  return np.concatenate(arrays, axis_in(call.get("axis", 1), arrays[0].ndim))
+
+
+@op("Concat", raw=True, host=concat_arrays)
 def concat(call: Call, *values: Value) -> Value:
   axis = call.get("axis", 1)
   if any(is_text(v) for v in values):
@@ -357,10 +361,16 @@ def cuts_of(
 def slice_array(
   call: Call, x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
 ) -> Array:
-  def listed(a: Array | None) -> list[Any] | None:
-    return None if a is None else [v if isinstance(v, UOp) else int(v) for v in a]
-
-  return x[cuts_of(x.ndim, listed(starts) or [], listed(ends) or [], listed(axes), listed(steps))]
+  first, last = ints_of(Host(starts)), ints_of(Host(ends))
+  return x[
+    cuts_of(
+      x.ndim,
+      first,
+      last,
+      None if axes is None else ints_of(Host(axes)),
+      None if steps is None else ints_of(Host(steps)),
+    )
+  ]
 
 
 @op("Slice", 10, raw=True, host=slice_array, needs=(1, 2, 3, 4))
@@ -448,7 +458,7 @@ def space_to_depth(call: Call, x: Tensor) -> Tensor:
 
 
 def gather_array(call: Call, x: Array, indices: Array) -> Array:
-  found = np.take(x, indices.astype(np.int64), call["axis"])
+  found = np.take(x, indices.astype(np.int64), axis_in(call["axis"], x.ndim))
   return boxed(found) if isinstance(found, UOp) else np.asarray(found)
 
 
@@ -489,8 +499,9 @@ def gather_nd(call: Call, x: Tensor, indices: Tensor) -> Tensor:
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
-def scattered(x: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction: str) -> Tensor:
+def scattered(call: Call, x: Tensor, axis: int, indices: Tensor, updates: Tensor) -> Tensor:
   """`x` with updates put in at places along an axis, or reduced with what is there."""
+  reduction = call.get("reduction", "none")
   if reduction == "none":
     return x.scatter(axis, indices, updates)
   return x.scatter_reduce(axis, indices, updates, REDUCTIONS[reduction], include_self=True)
@@ -500,7 +511,7 @@ def scattered(x: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction:
 @op("ScatterElements", 11)
 def scatter_elements(call: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
   axis = axis_in(call["axis"], x.ndim)
-  return scattered(x, axis, wrapped(indices, x.shape[axis]), updates, call.get("reduction", "none"))
+  return scattered(call, x, axis, wrapped(indices, x.shape[axis]), updates)
 
 
 @op("ScatterND", 11)
@@ -512,7 +523,7 @@ def scatter_nd(call: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tenso
   rows, rest = math.prod(x.shape[:depth]), math.prod(x.shape[depth:])
   count = math.prod(indices.shape[:-1])
   places = row.reshape(count, 1).expand(count, rest)
-  made = scattered(x.reshape(rows, rest), 0, places, updates.reshape(count, rest), call.get("reduction", "none"))
+  made = scattered(call, x.reshape(rows, rest), 0, places, updates.reshape(count, rest))
   return made.reshape(x.shape)
 
 
@@ -599,7 +610,7 @@ def unique(call: Call, x: Value) -> tuple[Value, Value, Value, Value]:
 
 @op("ReverseSequence", 10)
 def reverse_sequence(call: Call, x: Tensor, lengths: Tensor) -> Tensor:
-  batch, time = call["batch_axis"], call["time_axis"]
+  batch, time = axis_in(call["batch_axis"], x.ndim), axis_in(call["time_axis"], x.ndim)
   steps = Tensor.arange(x.shape[time], dtype=dtypes.int64).reshape(*[-1 if a == time else 1 for a in range(x.ndim)])
   length = lengths.cast(dtypes.int64).reshape(*[-1 if a == batch else 1 for a in range(x.ndim)])
   places = (steps < length).where(length - 1 - steps, steps)

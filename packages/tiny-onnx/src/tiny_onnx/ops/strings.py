@@ -85,9 +85,13 @@ def tfidf_vectorizer(call: Call, x: Value) -> Tensor:
     for at in range(max(start, 0), min(end, len(pool)), length):
       grams[tuple(pool[at : at + length])] = place
       place += 1
-  width = checked_count(max(places) + 1, "counts of n-grams")
+  width = checked_count(max(places, default=0) + 1, "counts of n-grams")
+  if len(places) < len(grams) or min(places, default=0) < 0:
+    raise ModelError(f"ngram_indexes has a place, 0 or above, for each of {len(grams)} n-grams: found {places}")
   shortest, longest = call["min_gram_length"], call["max_gram_length"]
   weights = call["weights"] or [1.0] * len(places)
+  if len(weights) < len(grams):
+    raise ModelError(f"weights has one for each of {len(grams)} n-grams: found {weights}")
   rows = array.reshape(1, -1) if array.ndim == 1 else array
   made = np.zeros((len(rows), width), np.float32)
   for row, words in zip(made, rows):
