@@ -286,6 +286,10 @@ def test_a_barrier_orders_the_memory_that_threads_exchange_through(space: AddrSp
     assert meant in text and other not in text
   assert "float* restrict p0" in in_c and "noalias %p0" in in_llvm and "readonly" in in_llvm
   if space is AddrSpace.GLOBAL:
+    before = param(1, 16).index(1 - x).load()
+    read = UOp.alloc(1, F32.ptr(1, AddrSpace.REG)).index(number(0)).store(before).barrier()
+    later = linear(param(1, 16).after(read).index(x).store(param(2, 16).index(x).load()))
+    assert every in CRenderer(dialect).render(later, replace(info, params=params[1:]))
     assert "float* p1" in in_c and "ptr addrspace(1) %p1" in in_llvm
 
 

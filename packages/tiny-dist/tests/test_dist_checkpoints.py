@@ -28,6 +28,12 @@ def test_a_full_disk_leaves_the_old_one(tmp_path: Path) -> None:
   assert lines(ranks(2, "checkpoints.py", str(tmp_path / "model"), "full")) == ["the old checkpoint is there"] * 2
 
 
+def test_all_ranks_hear_of_the_trouble_of_one(tmp_path: Path) -> None:
+  """Nobody waits for it, what was there stays, and nothing is loaded by others either."""
+  said = ["no notes for JSON", "nothing is loaded", "the old checkpoint is back"]
+  assert lines(ranks(2, "checkpoints.py", str(tmp_path / "model"), "alone")) == sorted(said * 2)
+
+
 def test_damaged_ones_are_refused_by_name(tmp_path: Path) -> None:
   assert lines(ranks(1, "damaged.py", str(tmp_path / "model"))) == ["all are refused"]
 

@@ -22,6 +22,7 @@ from tiny_dist.mesh import Mesh
 from tiny_dist.pieces import Region, own_pieces, own_regions
 from tiny_dist.ranks import World, world
 from tiny_dist.system import STOPS
+from tiny_runtime import Unavailable
 from tiny_tensor import Tensor
 from tiny_tensor.nn.state import safe_load, safe_save
 from tiny_uop import UOp, even_bounds
@@ -40,9 +41,10 @@ def save(tensors: Mapping[str, Tensor], folder: str | Path, notes: Mapping[str, 
 
   A rank writes its own pieces; tensors that all have whole are shared out among the ranks. `notes` are values for JSON
   that come with it: the number of the step. Raises CheckpointError on all ranks if one of them cannot write (its disk
-  is full); then nothing has changed.
+  is full); then nothing has changed. Raises TypeError for notes that JSON cannot hold.
   """
   found, folder = world(), Path(folder)
+  json.dumps(dict(notes or {}))  # rank 0 writes them: on all ranks here, so that none waits for it
   new = folder.with_name(f".{folder.name}.new")
   name = f"rank-{found.rank + 1:04}-of-{found.size:04}.safetensors"
   mine: dict[str, Tensor] = {}
@@ -113,7 +115,12 @@ def _replace(new: Path, folder: Path) -> None:
   shutil.rmtree(old, ignore_errors=True)
   if folder.exists():
     folder.rename(old)
-  new.rename(folder)
+  try:
+    new.rename(folder)
+  except OSError:
+    if old.exists():
+      old.rename(folder)
+    raise
   shutil.rmtree(old, ignore_errors=True)
 
 
@@ -122,9 +129,26 @@ def load(tensors: Mapping[str, Tensor], folder: str | Path) -> dict[str, Any]:
   ranks. All ranks call it. Gives the notes.
 
   A rank reads of the files what it needs. Raises CheckpointError where a name, a shape or a file is missing, and
-  TypeError for another dtype; before any tensor is changed.
+  TypeError for another dtype; before any tensor is changed, and on all ranks: those that have read theirs say whose
+  files could not be read.
   """
-  folder = Path(folder)
+  found, folder, own = world(), Path(folder), None
+  try:
+    made, notes = _read_all(tensors, folder)
+  except Exception as error:  # of any kind: the others wait to hear of it
+    own = error
+  told = found.all_of("" if own is None else str(own) or type(own).__name__)
+  if own is not None:
+    raise own
+  if wrong := [f"rank {rank}: {text}" for rank, text in enumerate(told) if text]:
+    raise CheckpointError(f"checkpoint {folder} is not loaded: {'; '.join(wrong)}")
+  for key, t in tensors.items():
+    t.assign(made[key]).realize()
+  return notes
+
+
+def _read_all(tensors: Mapping[str, Tensor], folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+  """What this rank needs of a checkpoint, in the layouts of the tensors, and the notes."""
   entries, notes = _read_index(folder)
   if missing := sorted(tensors.keys() - entries.keys()):
     names = ", ".join(list(entries)[:5])
@@ -141,10 +165,7 @@ def load(tensors: Mapping[str, Tensor], folder: str | Path) -> dict[str, Any]:
       if part["file"] not in files and not (folder / part["file"]).exists():
         raise CheckpointError(f"checkpoint {folder} has lost {part['file']}")
       files.setdefault(part["file"], {})
-  made = {key: _read(key, t, entries[key], folder, files) for key, t in tensors.items()}
-  for key, t in tensors.items():
-    t.assign(made[key]).realize()
-  return notes
+  return {key: _read(key, t, entries[key], folder, files) for key, t in tensors.items()}, notes
 
 
 def _read_index(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -216,7 +237,7 @@ def _read(key: str, t: Tensor, entry: Mapping[str, Any], folder: Path, files: di
 def _stored(file: Path) -> dict[str, Tensor]:
   try:
     return safe_load(file)
-  except ValueError as error:  # which names the file
+  except (OSError, ValueError, Unavailable) as error:  # which names the file
     raise CheckpointError(str(error)) from None
 
 

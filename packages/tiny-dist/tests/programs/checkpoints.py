@@ -1,11 +1,12 @@
 """Trains, stops and goes on: `checkpoints.py FOLDER DO`.
 
 `first`: five steps, a checkpoint, three more. `again`: from there, three steps, on any number of ranks. `full`:
-the disk of the last rank is full. `asked`: SIGTERM comes.
+the disk of the last rank is full. `alone`: one rank cannot write or read. `asked`: SIGTERM comes.
 """
 
 import errno
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -72,6 +73,42 @@ with Tensor.train():
       assert (folder / "index.json").read_text() == before
       assert [p.name for p in folder.parent.iterdir()] == [folder.name]
       say("the old checkpoint is there")
+  elif do == "alone":
+    save(tensors, folder, {"batch": 0})
+    before = (folder / "index.json").read_text()
+    try:
+      save(tensors, folder, {"batch": object()})
+    except TypeError:
+      say("no notes for JSON")
+    rename = Path.rename
+
+    def taken(self: Path, target: Path) -> Path:
+      if self.name == f".{folder.name}.new":
+        raise OSError(errno.EACCES, "Permission denied")
+      return rename(self, target)
+
+    Path.rename = taken  # type: ignore[method-assign]
+    try:
+      save(tensors, folder, {"batch": 1})
+    except CheckpointError as error:
+      assert "rank 0" in str(error) and (folder / "index.json").read_text() == before, error
+      say("the old checkpoint is back")
+    Path.rename = rename  # type: ignore[method-assign]
+    own = folder
+    if world.rank == world.size - 1:  # whose disk has another copy
+      own = folder.with_name("copy")
+      shutil.copytree(folder, own)
+      for file in own.glob("rank-*"):
+        file.write_bytes(file.read_bytes()[:-9])
+    for t in parameters:
+      t.assign(t + 1).realize()
+    held = [float(t.sum().item()) for t in parameters]
+    try:
+      load(tensors, own)
+    except CheckpointError as error:
+      assert world.rank == world.size - 1 or f"rank {world.size - 1}" in str(error), error
+      assert [float(t.sum().item()) for t in parameters] == held
+      say("nothing is loaded")
   elif do == "asked":
     stop = Stop()
     for number, rows in enumerate(batches(96, 12, seed=7, epoch=0)):

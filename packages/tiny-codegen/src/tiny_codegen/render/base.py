@@ -56,16 +56,19 @@ def numbers(linear: UOp, info: ProgramInfo) -> dict[UOp, int]:
 
 
 def exchanged(linear: UOp) -> frozenset[UOp]:
-  """The PARAMs through which threads of a workgroup exchange values: they are written, and read after a BARRIER."""
+  """The PARAMs through which threads of a workgroup exchange values: they are read and written, one of it after a
+  BARRIER."""
   meetings: set[UOp] = set()
-  read: set[UOp] = set()
+  behind: set[UOp] = set()
   for u in linear.src:
     if u.op is Ops.BARRIER or (u.op in (Ops.END, Ops.GROUP) and not meetings.isdisjoint(u.src)):
       meetings.add(u)
-    elif u.op is Ops.LOAD and meetings and _is_after(u.src[0], meetings):
-      read.add(memory_of(u.src[0]))
-  written = {memory_of(u.src[0]) for u in linear.src if u.op is Ops.STORE} if read else set()
-  return frozenset(u for u in read & written if u.op is Ops.PARAM)
+    elif u.op in (Ops.LOAD, Ops.STORE) and meetings and _is_after(u.src[0], meetings):
+      behind.add(memory_of(u.src[0]))
+  if not behind:
+    return frozenset()
+  read, written = ({memory_of(u.src[0]) for u in linear.src if u.op is op} for op in (Ops.LOAD, Ops.STORE))
+  return frozenset(u for u in behind & read & written if u.op is Ops.PARAM)
 
 
 def _is_after(pointer: UOp, effects: Collection[UOp]) -> bool:

@@ -164,7 +164,7 @@ class Triangles(Sequence):
         place, value = (b, strip, column, lane), self.element(b, strip, column, lane)
         found = self.element(b, strip, column, k) / self.element(b, strip, own, k)
         if self.thread is not None:  # one writes what the others are to read
-          self.store(self.work, place, found, c, lane, only=lane.eq(k))
+          self.store(self.work, place, value / self.element(b, strip, own, k), c, lane, only=lane.eq(k))
           value, found = self.element(*place), self.element(b, strip, column, k)
         above = value - self.element(b, strip, own, lane) * found
         self.store(self.work, place, (lane < k).where(above, lane.eq(k).where(found, value)), c, lane, only=lane < k)
