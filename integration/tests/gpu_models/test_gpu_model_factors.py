@@ -27,7 +27,7 @@ BACKENDS: dict[str, Any] = {
 def matrices(n: int) -> Array:
   """Two of them, far from singular."""
   noise = np.random.default_rng(n).standard_normal((2, n, n))
-  return (noise + n**0.5 * np.eye(n)).astype(np.float32)
+  return np.asarray(noise + n**0.5 * np.eye(n), np.float32)
 
 
 def transposed(a: Any) -> Any:
@@ -50,8 +50,10 @@ def from_svd(a: Tensor) -> Tensor:
 
 
 def from_eigh(a: Tensor) -> Tensor:
-  values, vectors = (a + transposed(a)).eigh()
-  return ((vectors * values.unsqueeze(-2)) @ transposed(vectors)).cat(transposed(vectors) @ vectors)
+  symmetric: Tensor = a + transposed(a)
+  values, vectors = symmetric.eigh()
+  product: Tensor = (vectors * values.unsqueeze(-2)) @ transposed(vectors)
+  return product.cat(transposed(vectors) @ vectors)
 
 
 def with_identity(a: Array, *zeros: Array) -> Array:
