@@ -87,7 +87,7 @@ with Tensor.train():
         raise OSError(errno.EACCES, "Permission denied")
       return rename(self, target)
 
-    Path.rename = taken  # type: ignore[method-assign]
+    Path.rename = taken  # type: ignore[assignment, method-assign]
     try:
       save(tensors, folder, {"batch": 1})
     except CheckpointError as error:
