@@ -57,7 +57,7 @@ def test_a_device_without_local_memory_has_no_workgroups() -> None:
 def test_buffers_begin_at_an_offset() -> None:
   source = compile_for(GPU, copy(8)).source
   assert "__global uchar* p0_memory, long p0_offset, __global uchar* p1_memory, long p1_offset" in source
-  assert "__global const float* restrict p1 = (__global const float*)(p1_memory + p1_offset);" in source
+  assert "__global const float* restrict p1 = (__global const float* restrict)(p1_memory + p1_offset);" in source
 
 
 def test_vectors_are_loaded_and_stored_as_such() -> None:
