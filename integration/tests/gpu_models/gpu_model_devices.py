@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tiny_runtime import Binary, Device
-from tiny_runtime.opened import OpenDevice
+from gpu_model.as_device import as_device
+from tiny_runtime import Binary
 from tiny_uop.context import Context
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -36,15 +36,8 @@ def conformance(backend: str, cases: str, *options: str, name: str = "BACKEND", 
 @contextmanager
 def on(backend: Any, name: str, level: int = 0) -> Iterator[None]:
   """Tensors are on a model of a GPU, the device `name`; kernels are cached as `CACHELEVEL` says."""
-  before = dict(Device._opened)
-  device = backend.open(0)
-  Device._opened[name] = OpenDevice(name, device, backend.compiler(device.info.arch), "", None, backend)
-  try:
-    with Context(DEVICE=name, CACHELEVEL=level):
-      yield
-  finally:
-    Device._opened.pop(name).close()
-    Device._opened.update(before)
+  with as_device(backend, name), Context(DEVICE=name, CACHELEVEL=level):
+    yield
 
 
 def sizes(binary: Binary, wait: bool = False) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
